@@ -1,0 +1,41 @@
+# The door: meson does the work. BUILD folders are build/<kind>.
+MESON_RELEASE = --buildtype=release -Db_ndebug=true
+.PHONY: run test bench asan tsan fuzz install format clean build
+
+run: build
+	@tools/first-run.sh build/release
+
+build:
+	@tools/install-deps.sh run
+	@tools/build.sh release $(MESON_RELEASE) -Dtests=disabled
+
+test:
+	@tools/install-deps.sh test
+	@tools/build.sh debug --buildtype=debugoptimized
+	@tools/run-tests.sh build/debug
+
+bench: build
+	@bench/run.sh build/release
+
+asan:
+	@tools/install-deps.sh test
+	@tools/build.sh asan --buildtype=debugoptimized -Db_sanitize=address,undefined -Db_lundef=false
+	@tools/run-tests.sh build/asan
+
+tsan:
+	@tools/install-deps.sh test
+	@tools/build.sh tsan --buildtype=debugoptimized -Db_sanitize=thread -Db_lundef=false
+	@tools/run-tests.sh build/tsan
+
+fuzz:
+	@tools/install-deps.sh ci
+	@tools/fuzz.sh $(SECONDS_EACH)
+
+install: build
+	meson install -C build/release --no-rebuild
+
+format:
+	git ls-files '*.c' '*.h' | xargs clang-format -i
+
+clean:
+	rm -rf build

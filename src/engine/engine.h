@@ -1,0 +1,131 @@
+/*
+ * engine: sequences on one model. A caller opens sessions, submits requests and calls engine_step until they have
+ * ended; each step computes one ragged batch (one row per decoding sequence, chunks of prompts for the rest) and
+ * reports through each request's sink.
+ *
+ * States of a sequence (DESIGN 6): QUEUED -> PREFILL -> DECODE -> ended; EMIT_WAIT while held. Each request ends
+ * exactly once, with `done` or `failed`. What a sequence computes never depends on the others.
+ *
+ * Sessions. A session's resident ids are exactly the tokens in its pages, in order. Requests on one session run
+ * one after another, in the order submitted; so do anonymous ones only if the caller wants it so. The reset reason
+ * and the reuse counts are those of PROTOCOL 2; a session is dirty after a failure, a stop-string cut or a cancel.
+ *
+ * Thread: one owner ("the engine thread") for everything but engine_cancel_flag_set and engine_stats_read.
+ * Sinks are called inside engine_step / engine_submit on that thread; they must not call back into the engine
+ * except seq_cancel and seq_hold. No allocation per token once a request is admitted.
+ */
+#ifndef HEARTH_ENGINE_ENGINE_H
+#define HEARTH_ENGINE_ENGINE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/clock.h"
+#include "base/pool.h"
+#include "base/status.h"
+#include "engine/finish.h"
+#include "engine/sampler.h"
+#include "kv/page_pool.h"
+#include "model/forward.h"
+#include "text/stop.h"
+#include "text/tokenizer.h"
+
+typedef struct engine engine;
+typedef struct session session;
+typedef struct sequence sequence;
+
+typedef struct engine_config {
+    forward_ops ops;          /* the model, or a test's pure function */
+    const tokenizer *tok;     /* borrowed; NULL: pieces are empty, no end tokens (tests) */
+    const kern_table *kern;   /* borrowed: sampler arithmetic */
+    pool *compute;            /* borrowed */
+    const clock_src *clock;   /* borrowed */
+    int32_t n_ctx;            /* positions a sequence may have */
+    size_t n_pages;           /* of the page pool */
+    size_t prefill_chunk;     /* prompt rows per sequence and step, 1 … ops.max_rows */
+    size_t max_sequences;     /* running at once, 1 … ops.max_logit_rows */
+    bool warm;                /* false: nothing is ever reused (--no-warm) */
+} engine_config;
+
+status engine_new(const engine_config *cfg, engine **out, err *e);
+void engine_free(engine *en); /* ends nothing: every sequence must have ended (asserted in debug builds) */
+
+typedef enum reset_reason { RESET_NEW, RESET_DIRTY, RESET_EXACT_PREFIX, RESET_EQUAL, RESET_PREFIX, RESET_MISMATCH } reset_reason;
+const char *reset_reason_name(reset_reason r); /* "new", "exact_prefix" … */
+
+status session_open(engine *en, session **out);
+/* Waits for nothing: no sequence of it may be running or queued (asserted). Gives back its pages. */
+void session_close(session *s);
+status session_reset(session *s); /* same condition; resident ids gone, dirty cleared */
+bool session_busy(const session *s);
+bool session_dirty(const session *s);
+const int32_t *session_resident(const session *s, size_t *n); /* borrowed until the session changes */
+
+typedef struct gen_token {
+    int32_t token;
+    const char *text; /* whole characters this step releases; may be empty; borrowed during the call */
+    size_t text_len;
+    const sampler_out *probs; /* NULL unless asked for */
+} gen_token;
+
+typedef struct gen_result {
+    finish_reason reason;
+    const char *guard;  /* "" or the name of what cut it: "context", "deadline" … */
+    bool stop_cut;      /* ended by a stop string */
+    bool repaired_tail; /* an unfinished last character became U+FFFD */
+    const char *tail_text; /* text released by the end (held back for a stop string or a character) */
+    size_t tail_text_len;
+    const int32_t *ids; /* all generated ids */
+    size_t n_ids;
+    int32_t prompt_tokens;
+    int32_t reused_tokens;
+    int32_t prefilled_tokens; /* reused + prefilled = prompt unless cancelled in prefill */
+    reset_reason reset;
+    uint64_t seed;
+    double queue_ms, prefill_ms, decode_ms, total_ms, ttft_ms; /* ttft: from submit to the first token */
+} gen_result;
+
+typedef struct gen_sink {
+    void *ctx;
+    void (*token)(void *ctx, const gen_token *t); /* once per generated id, in order */
+    /* The outcome is sealed before the last text is handed out. Exactly one of the two is called, last. The
+     * sequence is gone when it returns. */
+    void (*done)(void *ctx, const gen_result *r);
+    void (*failed)(void *ctx, const err *e);
+} gen_sink;
+
+typedef struct gen_request {
+    const int32_t *prompt; /* copied */
+    size_t n_prompt;
+    int32_t max_new_tokens; /* < 0: the rest of the context; 0 generates nothing; clamped to the context */
+    sampling params;        /* bias copied */
+    stop_set *stops;        /* owned by the sequence from a successful submit on; NULL = none */
+    session *session;       /* NULL = anonymous */
+    uint64_t deadline_ns;   /* on the clock's mono_ns; 0 = none */
+    const atomic_bool *cancel; /* borrowed, may be NULL: set from any thread to cancel */
+    gen_sink sink;
+} gen_request;
+
+/* All fields are checked before the session is touched. ST_INVALID_FIELD, ST_CONTEXT_LENGTH (prompt does not leave
+ * room for one token; the message has both numbers), ST_NEVER_FITS, ST_NOMEM: then nothing changed and no sink is
+ * called. *out stays valid until the sink's done/failed. */
+status engine_submit(engine *en, const gen_request *r, sequence **out, err *e);
+/* Computes one step. Returns false when there was nothing to compute (no sequence, or all of them held). */
+bool engine_step(engine *en);
+size_t engine_running(const engine *en); /* sequences that have not ended */
+
+void seq_cancel(sequence *s); /* takes effect at the next step's decision; idempotent */
+/* Held (EMIT_WAIT): keeps its pages, computes nothing; cancel and deadline still end it. */
+void seq_hold(sequence *s, bool held);
+
+typedef struct engine_stats { /* a snapshot; counters only rise */
+    uint64_t steps, tokens_prefilled, tokens_generated, tokens_reused;
+    uint64_t requests_done, requests_failed, requests_cancelled, bugs;
+    uint64_t pages_total, pages_used;
+    uint64_t sessions, sequences;
+} engine_stats;
+void engine_stats_read(const engine *en, engine_stats *out); /* any thread */
+
+#endif

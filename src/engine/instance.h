@@ -1,0 +1,69 @@
+/*
+ * instance: everything one loaded model needs, put together once: GGUF mapping, tokenizer, kernel table, weights,
+ * compute pool, page pool and engine. The public API (api.c), worker/ and cmd/ open models through it and through
+ * nothing else.
+ *
+ * Owned by the thread that opened it, which becomes the engine thread (or hands it to one other thread before any
+ * other call). Errors at opening: ST_NOT_FOUND, ST_LOAD_FAILED, ST_UNSUPPORTED (key or tensor named),
+ * ST_INVALID_FIELD (option named), ST_NOMEM.
+ */
+#ifndef HEARTH_ENGINE_INSTANCE_H
+#define HEARTH_ENGINE_INSTANCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "engine/engine.h"
+#include "kern/kern.h"
+
+#define INSTANCE_DEFAULT_CONTEXT 8192
+#define INSTANCE_DEFAULT_CHUNK 512
+
+typedef struct instance_options {
+    kern_set cpu;          /* at most this set; KERN_SET_COUNT - 1 = the best */
+    kv_type kv_type;
+    size_t threads;        /* 0 = all this process may use (base/cpu_limit.h) */
+    int32_t context;       /* 0 = the smaller of the model's and INSTANCE_DEFAULT_CONTEXT */
+    size_t max_sequences;  /* running at once; pages for that many full contexts are reserved (not touched) */
+    size_t prefill_chunk;  /* 0 = INSTANCE_DEFAULT_CHUNK */
+    bool warm;
+    const clock_src *clock; /* NULL = the system's */
+    void (*progress)(void *ctx, double done); /* 0 … 1, may be NULL */
+    void *progress_ctx;
+} instance_options;
+
+instance_options instance_options_default(void); /* best set, f16, all threads, 8 sequences, warm */
+
+typedef struct instance_info { /* strings live as long as the instance */
+    const char *arch;
+    const char *name;  /* general.name, "" if absent */
+    const char *quant; /* most common matrix type */
+    const char *kernels;
+    uint64_t params;
+    uint64_t bytes_per_token;
+    uint64_t file_bytes;
+    int32_t context;       /* of this instance */
+    int32_t context_train; /* of the model */
+    int32_t n_vocab;
+    size_t threads;
+    size_t kv_pages;
+    size_t kv_page_bytes;
+    const char *chat_template; /* "" if absent; NUL-terminated copy */
+} instance_info;
+
+typedef struct instance instance;
+
+status instance_open(const char *path, const instance_options *opt, instance **out, err *e);
+void instance_close(instance *in); /* NULL is fine; every sequence must have ended */
+engine *instance_engine(instance *in);
+const tokenizer *instance_tokenizer(const instance *in);
+const instance_info *instance_describe(const instance *in);
+bool instance_changed(const instance *in); /* the file changed under its mapping */
+/* For the reference doors (logits, perplexity): the forward table and the compute pool. */
+const forward_ops *instance_forward(const instance *in);
+pool *instance_pool(instance *in);
+
+#endif

@@ -1,0 +1,132 @@
+/*
+ * kern: the kernel table. All arithmetic on tensors goes through it; a table is filled once per process for one
+ * instruction set: the reference first (`ref/` defines what is right), then each set overrides what it has, in
+ * rising order. Every set gives the same bits (DESIGN 4): the tests compare with ==.
+ *
+ * Kernels are pure functions of their arguments: any thread, no allocation, no errors. Buffers need no alignment
+ * and no padding unless said; nothing outside the stated extents is read or written. Callers split work over
+ * threads by the index ranges; a range never changes a result.
+ *
+ * Numerics: the rules are written out in kern/README.md (NUMERICS) next to their reference implementation.
+ */
+#ifndef HEARTH_KERN_KERN_H
+#define HEARTH_KERN_KERN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "gguf/blocks.h"
+#include "kern/kv_layout.h"
+
+#define NUMERICS_VERSION 1
+
+typedef enum kern_set { KERN_REF, KERN_AVX2, KERN_AVX512, KERN_AMX, KERN_SET_COUNT } kern_set;
+
+/* What a weight type wants its activations to be (rule 1 and 2). */
+typedef enum kern_act_kind {
+    KERN_ACT_F32,    /* F32 and F16 weights: the float row itself */
+    KERN_ACT_BF16,   /* BF16 weights: rounded to bf16, kept widened as fp32 */
+    KERN_ACT_Q8_32,  /* int8 codes, one d per 32 */
+    KERN_ACT_Q8_256, /* int8 codes, one d per 256 */
+    KERN_ACT_NONE    /* no kernel multiplies this type */
+} kern_act_kind;
+
+kern_act_kind kern_act_kind_of(gguf_type type);
+
+/*
+ * m activation rows of k values, prepared for one kind. The caller provides the memory (kern_act_bytes tells how
+ * much) and fills f32 / calls act_prepare; kinds are prepared once and used by every matrix that wants them.
+ */
+typedef struct kern_act {
+    kern_act_kind kind;
+    size_t m;
+    size_t k;
+    size_t n_blocks; /* ceil(k / 32) or ceil(k / 256); 0 for float kinds */
+    float *f32;      /* [m][k]: float kinds */
+    int8_t *q;       /* [m][n_blocks * block]: codes, zero beyond k */
+    float *d;        /* [m][n_blocks] */
+    int16_t *sums;   /* [m][n_blocks * block / 16]: sum of each 16 codes */
+} kern_act;
+
+/* Bytes of one buffer that holds an act of this kind, shape (0 on overflow), and its set-up inside mem (64-byte
+ * aligned). */
+size_t kern_act_bytes(kern_act_kind kind, size_t m, size_t k);
+void kern_act_init(kern_act *a, kern_act_kind kind, size_t m, size_t k, void *mem);
+
+/* A weight matrix as it lies in the file: n rows of k values, each row_bytes long. */
+typedef struct kern_matrix {
+    gguf_type type;
+    size_t n; /* outputs */
+    size_t k; /* inputs */
+    size_t row_bytes;
+    const void *data; /* borrowed */
+} kern_matrix;
+
+/* y[r * y_stride + i] for all rows r of a and i in [n0, n1): output element i of activation row r. */
+typedef void (*kern_matmul_fn)(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
+                               size_t y_stride);
+
+/* One row of attention over one KV head (rule 3); the query heads that share the head are done together. */
+typedef struct kern_attn {
+    const float *q;           /* [n_q][k_dim]: the group's query heads */
+    float *out;               /* [n_q][v_dim] */
+    size_t n_q;               /* query heads of this KV head */
+    const kv_layer *layer;    /* where K and V lie in a page */
+    kv_type type;
+    size_t kv_head;
+    const void *const *pages; /* page p holds positions [32 p, 32 p + 32) */
+    int32_t first;            /* visible positions are first … last, both included */
+    int32_t last;
+    float scale;
+    float soft_cap;           /* 0 = none: else cap * tanh(score / cap) */
+    const float *sinks;       /* [n_q] one logit per query head, or NULL */
+    float *scratch;           /* [KERN_ATTN_SCRATCH(n_q, v_dim)] floats */
+} kern_attn;
+
+#define KERN_SPAN 256 /* positions merged as one (rule 3) */
+#define KERN_ATTN_SCRATCH(n_q, v_dim) ((size_t)(n_q) * ((size_t)KERN_SPAN + 2 * (size_t)(v_dim) + 4))
+
+typedef enum kern_rope_style { KERN_ROPE_PAIRS, KERN_ROPE_HALVES } kern_rope_style; /* (2i, 2i+1) or (i, i+n/2) */
+
+typedef struct kern_table {
+    kern_set set;
+    const char *name; /* "ref", "avx2" … */
+
+    /* Rows [r0, r1) of x ([m][k]) into a. bad[r] is set to 1 where row r holds a non-finite value (then its codes,
+     * floats and scales are zero), else left as it is. */
+    void (*act_prepare)(kern_act *a, const float *x, size_t r0, size_t r1, uint8_t *bad);
+    kern_matmul_fn matmul[GGUF_TYPE_COUNT]; /* NULL for types without a kernel */
+
+    void (*rms_norm)(float *y, const float *x, const float *w, size_t n, float eps); /* y may be x */
+    void (*add)(float *y, const float *x, size_t n);                                 /* y += x */
+    void (*silu_mul)(float *y, const float *gate, const float *up, size_t n);        /* y = silu(gate) * up */
+    /* cos, sin: [n_rot / 2]; rotates the first n_rot of x in place. */
+    void (*rope)(float *x, const float *cos_sin, size_t n_rot, kern_rope_style style);
+    /* cos_sin [n_rot / 2][2] for one absolute position: angle = pos * inv_freq in fp64, reduced, then ours. */
+    void (*rope_angles)(float *cos_sin, const double *inv_freq, size_t n_half, int32_t pos, float magnitude);
+    /* Writes the K and V of one position (slot = pos % 32) into its page: k [n_kv_heads][k_dim], v likewise. */
+    void (*kv_store)(void *page, const kv_layer *layer, kv_type type, size_t slot, const float *k, const float *v);
+    void (*attention)(const kern_attn *a);
+    /* true if all of x is finite */
+    bool (*all_finite)(const float *x, size_t n);
+    /* Elementwise over arrays, for tests and the sampler: ours, not libm's. */
+    void (*exp_array)(float *y, const float *x, size_t n);
+    void (*log_array)(float *y, const float *x, size_t n);
+    /* Index of the largest value, lowest index on a tie; n > 0; no NaN. */
+    size_t (*argmax)(const float *x, size_t n);
+} kern_table;
+
+/* The best set that this build has, this CPU offers and `at_most` allows. Thread-safe after the first call; the
+ * table is static. */
+const kern_table *kern_select(kern_set at_most);
+/* The table of exactly this set, or NULL if it is not built in or the CPU lacks it. */
+const kern_table *kern_table_of(kern_set set);
+bool kern_set_built(kern_set set);
+bool kern_set_on_cpu(kern_set set); /* CPUID, XGETBV and, for AMX, the kernel's permission */
+const char *kern_set_name(kern_set set);
+/* "ref", "avx2", "avx512", "amx"; ST_INVALID_FIELD naming `cpu` otherwise. */
+status kern_set_parse(const char *name, kern_set *out, err *e);
+
+#endif

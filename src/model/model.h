@@ -1,0 +1,40 @@
+/*
+ * model: a GGUF file as something that can be computed: hyper-parameters, architecture table, weights (where they
+ * lie in the mapping), and the forward pass.
+ *
+ * Immutable after model_open but for its workspace, which one forward call at a time uses. It borrows the
+ * gguf_file and the kernel table: both must outlive it. Errors at opening: ST_LOAD_FAILED or ST_UNSUPPORTED with
+ * the key or tensor named (missing, wrong shape with both shapes, type without kernel, sizes that do not fit
+ * together, vocabulary unlike the embedding's rows).
+ */
+#ifndef HEARTH_MODEL_MODEL_H
+#define HEARTH_MODEL_MODEL_H
+
+#include "gguf/reader.h"
+#include "kern/kern.h"
+#include "model/forward.h"
+#include "model/shape.h"
+
+typedef struct model model;
+
+typedef struct model_options {
+    kv_type kv_type;
+    size_t max_rows;       /* 1 … 4096 */
+    size_t max_logit_rows; /* 1 … max_rows */
+} model_options;
+
+status model_open(const gguf_file *f, const kern_table *kern, const model_options *opt, model **out, err *e);
+void model_free(model *m);
+const model_shape *model_shape_of(const model *m);
+/* The table whose ctx is m; m must outlive it. */
+forward_ops model_forward_ops(model *m);
+/* "llama", "qwen3" …, in the order of the table; NULL past the end (doctor, errors). */
+const char *model_arch_name(size_t i);
+/* Bytes of weights that one token reads (matrices of all layers and the output; one embedding row). */
+uint64_t model_bytes_per_token(const model *m);
+/* Parameters in all tensors. */
+uint64_t model_params(const model *m);
+/* The most common matrix type, "Q4_K" …: what people call the quantisation of the file. */
+const char *model_quant_name(const model *m);
+
+#endif

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# fuzz.sh [SECONDS]: builds the libFuzzer targets with clang and runs each for SECONDS (default 20).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+seconds=${1:-20}
+[ -f build/fuzz/build.ninja ] || CC=clang meson setup build/fuzz -Dfuzz=true -Db_sanitize=address,undefined \
+  -Db_lundef=false -Dc_args=-fsanitize=fuzzer-no-link >/dev/null
+ninja -C build/fuzz >/dev/null
+passed=0
+for target in build/fuzz/tests/fuzz/fuzz_*; do
+  [ -f "$target" ] && [ -x "$target" ] || continue
+  corpus=$(mktemp -d)
+  echo "== $(basename "$target") for $seconds s" >&2
+  "$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=3000 -print_final_stats=1 "$corpus" 2>"$corpus.log" ||
+    { tail -n 60 "$corpus.log" >&2; exit 1; }
+  grep -E 'number_of_executed_units' "$corpus.log" >&2
+  rm -rf "$corpus" "$corpus.log"
+  passed=$((passed + 1))
+done
+echo "fuzz: $passed passed, 0 failed"

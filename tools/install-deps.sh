@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that are missing: `run` for building and running, `test` adds what `make test` needs,
+# `ci` what the longer tiers need. Does nothing, and asks for nothing, when all are there.
+set -euo pipefail
+profile=${1:-run}
+packages=(gcc libc6-dev pkg-config meson ninja-build python3 libevent-dev libssl-dev libhttp-parser-dev
+  libjson-c-dev libpcre2-dev libxxhash-dev)
+case $profile in
+run) ;;
+test) packages+=(libcmocka-dev python3-numpy curl) ;;
+ci) packages+=(libcmocka-dev python3-numpy curl clang clang-format clang-tidy cppcheck libclang-rt-14-dev) ;;
+*)
+  echo "install-deps: unknown profile '$profile' (run, test, ci)" >&2
+  exit 2
+  ;;
+esac
+missing=()
+for p in "${packages[@]}"; do
+  [ "$(dpkg-query -W -f='${db:Status-Status}' "$p" 2>/dev/null || true)" = installed ] || missing+=("$p")
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+echo "install-deps: installing ${missing[*]}" >&2
+as_root=()
+[ "$(id -u)" = 0 ] || as_root=(sudo)
+export DEBIAN_FRONTEND=noninteractive
+"${as_root[@]}" apt-get -qq update >&2
+"${as_root[@]}" apt-get -qq install -y --no-install-recommends "${missing[@]}" >&2
