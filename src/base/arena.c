@@ -17,11 +17,13 @@ struct arena_chunk {
 
 _Static_assert(sizeof(arena_chunk) <= LINE_BYTES, "the payload begins one line after the header");
 
-static char *payload(arena_chunk *c) {
+static char *payload(arena_chunk *c)
+{
     return (char *)c + LINE_BYTES;
 }
 
-static void free_list(arena_chunk *c) {
+static void free_list(arena_chunk *c)
+{
     while (c) {
         arena_chunk *next = c->next;
         mem_free(c);
@@ -29,12 +31,14 @@ static void free_list(arena_chunk *c) {
     }
 }
 
-void arena_init(arena *a, size_t chunk_bytes) {
+void arena_init(arena *a, size_t chunk_bytes)
+{
     memset(a, 0, sizeof *a);
     a->chunk_bytes = chunk_bytes;
 }
 
-void arena_release(arena *a) {
+void arena_release(arena *a)
+{
     if (!a) {
         return;
     }
@@ -44,7 +48,8 @@ void arena_release(arena *a) {
     a->used_bytes = 0;
 }
 
-void arena_reset(arena *a) {
+void arena_reset(arena *a)
+{
     while (a->head) {
         arena_chunk *c = a->head;
         a->head = c->next;
@@ -56,7 +61,8 @@ void arena_reset(arena *a) {
 }
 
 /* Moves the first spare chunk of at least n_bytes out of the spare list, or takes a new one. */
-static arena_chunk *chunk_take(arena *a, size_t n_bytes) {
+static arena_chunk *chunk_take(arena *a, size_t n_bytes)
+{
     for (arena_chunk **at = &a->spare; *at; at = &(*at)->next) {
         arena_chunk *c = *at;
         if (c->cap_bytes >= n_bytes) {
@@ -81,7 +87,8 @@ static arena_chunk *chunk_take(arena *a, size_t n_bytes) {
 }
 
 /* Offset of an aligned run of n_bytes in c; false if it does not fit. */
-static bool chunk_fit(const arena_chunk *c, size_t n_bytes, size_t *at) {
+static bool chunk_fit(const arena_chunk *c, size_t n_bytes, size_t *at)
+{
     size_t align = n_bytes >= LINE_BYTES ? LINE_BYTES : 16;
     size_t start = (c->used_bytes + align - 1) & ~(align - 1); /* used <= cap, far from SIZE_MAX */
     if (start > c->cap_bytes || n_bytes > c->cap_bytes - start) {
@@ -91,7 +98,8 @@ static bool chunk_fit(const arena_chunk *c, size_t n_bytes, size_t *at) {
     return true;
 }
 
-void *arena_alloc(arena *a, size_t n_bytes) {
+void *arena_alloc(arena *a, size_t n_bytes)
+{
     size_t at = 0;
     arena_chunk *c = a->head;
     if (n_bytes == 0) {
@@ -116,12 +124,14 @@ void *arena_alloc(arena *a, size_t n_bytes) {
     return payload(c) + at;
 }
 
-void *arena_alloc_array(arena *a, size_t n, size_t size_bytes) {
+void *arena_alloc_array(arena *a, size_t n, size_t size_bytes)
+{
     size_t total;
     return size_mul(n, size_bytes, &total) ? arena_alloc(a, total) : NULL;
 }
 
-void *arena_calloc(arena *a, size_t n, size_t size_bytes) {
+void *arena_calloc(arena *a, size_t n, size_t size_bytes)
+{
     size_t total;
     void *p = size_mul(n, size_bytes, &total) ? arena_alloc(a, total) : NULL;
     if (p) {
@@ -130,7 +140,8 @@ void *arena_calloc(arena *a, size_t n, size_t size_bytes) {
     return p;
 }
 
-char *arena_strndup(arena *a, const char *s, size_t n) {
+char *arena_strndup(arena *a, const char *s, size_t n)
+{
     size_t total;
     char *p = size_add(n, 1, &total) ? arena_alloc(a, total) : NULL;
     if (p) {

@@ -8,27 +8,32 @@
 
 #define MIN_CAP 64
 
-void buf_init(buf *b) {
+void buf_init(buf *b)
+{
     memset(b, 0, sizeof *b);
 }
 
-void buf_release(buf *b) {
+void buf_release(buf *b)
+{
     if (b) {
         mem_free(b->data);
         memset(b, 0, sizeof *b);
     }
 }
 
-void buf_reset(buf *b) {
+void buf_reset(buf *b)
+{
     buf_truncate(b, 0);
 }
 
-const char *buf_str(const buf *b) {
+const char *buf_str(const buf *b)
+{
     return b->data ? b->data : "";
 }
 
 /* cap counts the room for the NUL too: len < cap whenever data is set. */
-status buf_reserve(buf *b, size_t n_more) {
+status buf_reserve(buf *b, size_t n_more)
+{
     size_t need;
     if (!size_add(b->len, n_more, &need) || !size_add(need, 1, &need)) {
         return ST_NOMEM;
@@ -52,7 +57,8 @@ status buf_reserve(buf *b, size_t n_more) {
     return ST_OK;
 }
 
-status buf_append(buf *b, const void *data, size_t n) {
+status buf_append(buf *b, const void *data, size_t n)
+{
     status st = buf_reserve(b, n);
     if (st != ST_OK) {
         return st;
@@ -65,15 +71,18 @@ status buf_append(buf *b, const void *data, size_t n) {
     return ST_OK;
 }
 
-status buf_append_str(buf *b, const char *s) {
+status buf_append_str(buf *b, const char *s)
+{
     return buf_append(b, s, strlen(s));
 }
 
-status buf_append_char(buf *b, char c) {
+status buf_append_char(buf *b, char c)
+{
     return buf_append(b, &c, 1);
 }
 
-status buf_printf(buf *b, const char *fmt, ...) {
+status buf_printf(buf *b, const char *fmt, ...)
+{
     va_list ap;
     status st = ST_OK;
     va_start(ap, fmt);
@@ -92,7 +101,8 @@ status buf_printf(buf *b, const char *fmt, ...) {
     return st;
 }
 
-void buf_consume(buf *b, size_t n) {
+void buf_consume(buf *b, size_t n)
+{
     assert(n <= b->len);
     if (n > 0) {
         memmove(b->data, b->data + n, b->len - n + 1);
@@ -100,7 +110,8 @@ void buf_consume(buf *b, size_t n) {
     }
 }
 
-void buf_truncate(buf *b, size_t n) {
+void buf_truncate(buf *b, size_t n)
+{
     assert(n <= b->len);
     b->len = n;
     if (b->data) {
@@ -108,7 +119,8 @@ void buf_truncate(buf *b, size_t n) {
     }
 }
 
-char *buf_detach(buf *b, size_t *len) {
+char *buf_detach(buf *b, size_t *len)
+{
     char *data = b->data;
     if (len) {
         *len = b->len;

@@ -19,7 +19,8 @@
 typedef void (*dir_fn)(const char *dir, cpu_limit *out);
 
 /* Reads a small file whole; false if it cannot be read. */
-static bool read_file(const char *path, buf *out) {
+static bool read_file(const char *path, buf *out)
+{
     bool ok = false;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
@@ -40,7 +41,8 @@ static bool read_file(const char *path, buf *out) {
 }
 
 /* The first line of dir/name in a fixed array; false if absent. */
-static bool read_value(const char *dir, const char *name, char *line, size_t cap) {
+static bool read_value(const char *dir, const char *name, char *line, size_t cap)
+{
     char path[PATH_MAX];
     bool ok = false;
     buf text = {0};
@@ -57,7 +59,8 @@ static bool read_value(const char *dir, const char *name, char *line, size_t cap
     return ok;
 }
 
-static void tighten_quota(cpu_limit *out, double quota, double period) {
+static void tighten_quota(cpu_limit *out, double quota, double period)
+{
     if (quota > 0 && period > 0) {
         double cpus = quota / period;
         if (out->quota_cpus == 0 || cpus < out->quota_cpus) {
@@ -66,7 +69,8 @@ static void tighten_quota(cpu_limit *out, double quota, double period) {
     }
 }
 
-static void tighten_memory(cpu_limit *out, const char *text, uint64_t none_from) {
+static void tighten_memory(cpu_limit *out, const char *text, uint64_t none_from)
+{
     char *end;
     if (*text < '0' || *text > '9') {
         return; /* "max" */
@@ -77,7 +81,8 @@ static void tighten_memory(cpu_limit *out, const char *text, uint64_t none_from)
     }
 }
 
-static void read_v2_dir(const char *dir, cpu_limit *out) {
+static void read_v2_dir(const char *dir, cpu_limit *out)
+{
     char line[128];
     if (read_value(dir, "cpu.max", line, sizeof line)) {
         char *end;
@@ -92,7 +97,8 @@ static void read_v2_dir(const char *dir, cpu_limit *out) {
     }
 }
 
-static void read_v1_cpu_dir(const char *dir, cpu_limit *out) {
+static void read_v1_cpu_dir(const char *dir, cpu_limit *out)
+{
     char quota[64], period[64];
     if (read_value(dir, "cpu.cfs_quota_us", quota, sizeof quota) &&
         read_value(dir, "cpu.cfs_period_us", period, sizeof period)) {
@@ -100,7 +106,8 @@ static void read_v1_cpu_dir(const char *dir, cpu_limit *out) {
     }
 }
 
-static void read_v1_memory_dir(const char *dir, cpu_limit *out) {
+static void read_v1_memory_dir(const char *dir, cpu_limit *out)
+{
     char line[64];
     if (read_value(dir, "memory.limit_in_bytes", line, sizeof line)) {
         tighten_memory(out, line, V1_UNLIMITED_MIN);
@@ -112,7 +119,8 @@ static void read_v1_memory_dir(const char *dir, cpu_limit *out) {
  * path of the host that is not under its own mount: those folders are absent and only the mount's own files
  * count.
  */
-static void walk(const char *root, const char *mount, const char *group, dir_fn fn, cpu_limit *out) {
+static void walk(const char *root, const char *mount, const char *group, dir_fn fn, cpu_limit *out)
+{
     char dir[PATH_MAX];
     int base = snprintf(dir, sizeof dir, "%s%s", root, mount);
     if (base < 0 || (size_t)base >= sizeof dir) {
@@ -134,7 +142,8 @@ static void walk(const char *root, const char *mount, const char *group, dir_fn 
     }
 }
 
-static bool has_controller(const char *list, const char *name) {
+static bool has_controller(const char *list, const char *name)
+{
     size_t n = strlen(name);
     for (const char *at = list; *at;) {
         size_t len = strcspn(at, ",");
@@ -147,7 +156,8 @@ static bool has_controller(const char *list, const char *name) {
 }
 
 /* One line of /proc/self/cgroup: "ID:CONTROLLERS:PATH". */
-static void read_line(const char *root, char *line, cpu_limit *out) {
+static void read_line(const char *root, char *line, cpu_limit *out)
+{
     char *controllers = strchr(line, ':');
     char *group = controllers ? strchr(controllers + 1, ':') : NULL;
     if (!group) {
@@ -169,7 +179,8 @@ static void read_line(const char *root, char *line, cpu_limit *out) {
     }
 }
 
-static void read_cgroups(const char *root, cpu_limit *out) {
+static void read_cgroups(const char *root, cpu_limit *out)
+{
     char path[PATH_MAX];
     buf text = {0};
     int n = snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
@@ -182,7 +193,8 @@ static void read_cgroups(const char *root, cpu_limit *out) {
     buf_release(&text);
 }
 
-static size_t affinity_count(void) {
+static size_t affinity_count(void)
+{
     /* The plain system call by way of a mask of our own: cpu_set_t ends at 1,024 CPUs. */
     unsigned long mask[MASK_BITS / (8 * sizeof(unsigned long))] = {0};
     size_t n = 0;
@@ -195,7 +207,8 @@ static size_t affinity_count(void) {
     return n;
 }
 
-void cpu_limit_read(const char *root, cpu_limit *out) {
+void cpu_limit_read(const char *root, cpu_limit *out)
+{
     struct sysinfo info;
     long online = sysconf(_SC_NPROCESSORS_ONLN);
     *out = (cpu_limit){.memory_max_bytes = UINT64_MAX};
@@ -210,7 +223,8 @@ void cpu_limit_read(const char *root, cpu_limit *out) {
     read_cgroups(strcmp(root, "/") == 0 ? "" : root, out);
 }
 
-size_t cpu_limit_threads(const cpu_limit *l, size_t requested) {
+size_t cpu_limit_threads(const cpu_limit *l, size_t requested)
+{
     size_t n = l->affinity;
     if (l->quota_cpus > 0 && ceil(l->quota_cpus) < (double)n) {
         n = (size_t)ceil(l->quota_cpus);

@@ -9,19 +9,22 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline float f32_from_bits(uint32_t u) {
+static inline float f32_from_bits(uint32_t u)
+{
     float f;
     memcpy(&f, &u, sizeof f);
     return f;
 }
 
-static inline uint32_t f32_bits(float f) {
+static inline uint32_t f32_bits(float f)
+{
     uint32_t u;
     memcpy(&u, &f, sizeof u);
     return u;
 }
 
-static inline float fp16_to_f32(uint16_t h) {
+static inline float fp16_to_f32(uint16_t h)
+{
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
     uint32_t exp = (h >> 10) & 0x1Fu;
     uint32_t man = h & 0x3FFu;
@@ -36,7 +39,8 @@ static inline float fp16_to_f32(uint16_t h) {
     return f32_from_bits(sign | ((exp + 112u) << 23) | (man << 13));
 }
 
-static inline uint16_t fp16_from_f32(float f) {
+static inline uint16_t fp16_from_f32(float f)
+{
     uint32_t u = f32_bits(f);
     uint16_t sign = (uint16_t)((u >> 16) & 0x8000u);
     uint32_t a = u & 0x7FFFFFFFu;
@@ -54,11 +58,13 @@ static inline uint16_t fp16_from_f32(float f) {
     return (uint16_t)(sign | (uint16_t)((a - 0x38000000u + 0xFFFu + odd) >> 13));
 }
 
-static inline float bf16_to_f32(uint16_t b) {
+static inline float bf16_to_f32(uint16_t b)
+{
     return f32_from_bits((uint32_t)b << 16);
 }
 
-static inline uint16_t bf16_from_f32(float f) {
+static inline uint16_t bf16_from_f32(float f)
+{
     uint32_t u = f32_bits(f);
     if ((u & 0x7FFFFFFFu) > 0x7F800000u) {
         return (uint16_t)((u >> 16) | 0x40u);

@@ -11,7 +11,8 @@ struct sha256 {
     EVP_MD_CTX *ctx; /* owned */
 };
 
-status sha256_new(sha256 **out) {
+status sha256_new(sha256 **out)
+{
     status st = ST_OK;
     sha256 *s = mem_calloc(1, sizeof *s);
     if (!s) {
@@ -33,11 +34,13 @@ out:
     return st;
 }
 
-status sha256_update(sha256 *s, const void *data, size_t n) {
+status sha256_update(sha256 *s, const void *data, size_t n)
+{
     return EVP_DigestUpdate(s->ctx, data, n) == 1 ? ST_OK : ST_INTERNAL;
 }
 
-status sha256_final(sha256 *s, uint8_t out[SHA256_BYTES]) {
+status sha256_final(sha256 *s, uint8_t out[SHA256_BYTES])
+{
     uint8_t digest[EVP_MAX_MD_SIZE];
     unsigned n = 0;
     if (EVP_DigestFinal_ex(s->ctx, digest, &n) != 1 || n != SHA256_BYTES) {
@@ -47,14 +50,16 @@ status sha256_final(sha256 *s, uint8_t out[SHA256_BYTES]) {
     return ST_OK;
 }
 
-void sha256_free(sha256 *s) {
+void sha256_free(sha256 *s)
+{
     if (s) {
         EVP_MD_CTX_free(s->ctx);
         mem_free(s);
     }
 }
 
-status sha256_once(const void *data, size_t n, uint8_t out[SHA256_BYTES]) {
+status sha256_once(const void *data, size_t n, uint8_t out[SHA256_BYTES])
+{
     sha256 *s = NULL;
     status st = sha256_new(&s);
     if (st == ST_OK) {
@@ -67,7 +72,8 @@ status sha256_once(const void *data, size_t n, uint8_t out[SHA256_BYTES]) {
     return st;
 }
 
-void hex_encode(const uint8_t *data, size_t n, char *out) {
+void hex_encode(const uint8_t *data, size_t n, char *out)
+{
     static const char digits[] = "0123456789abcdef";
     for (size_t i = 0; i < n; i++) {
         out[2 * i] = digits[data[i] >> 4];
@@ -76,12 +82,14 @@ void hex_encode(const uint8_t *data, size_t n, char *out) {
     out[2 * n] = '\0';
 }
 
-uint64_t hash64(const void *data, size_t n) {
+uint64_t hash64(const void *data, size_t n)
+{
     return XXH3_64bits(data, n);
 }
 
 /* The 16 random bytes the kernel gives to every process: no system call, so a sandbox cannot forbid it. */
-static uint64_t process_seed(void) {
+static uint64_t process_seed(void)
+{
     unsigned long at = getauxval(AT_RANDOM);
     uint8_t bytes[16] = {0};
     if (at) {
@@ -90,7 +98,8 @@ static uint64_t process_seed(void) {
     return XXH3_64bits(bytes, sizeof bytes);
 }
 
-uint64_t hash64_keyed(const void *data, size_t n) {
+uint64_t hash64_keyed(const void *data, size_t n)
+{
     /* Hashed anew each time (some 5 ns): no shared state, nothing to initialise. */
     return XXH3_64bits_withSeed(data, n, process_seed());
 }

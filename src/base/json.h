@@ -20,6 +20,7 @@
 #include "base/buf.h"
 #include "base/status.h"
 
+#define JSON_MAX_BYTES ((size_t)1 << 30)
 #define JSON_MAX_DEPTH 256 /* the wire's limit; containers may nest this deep, one more is refused */
 
 typedef struct json_doc json_doc;
@@ -35,7 +36,8 @@ typedef enum json_type {
     JSON_OBJECT
 } json_type;
 
-/* ST_BAD_REQUEST with offset on any fault, ST_NOMEM. */
+/* ST_BAD_REQUEST with offset on any fault (a duplicate key is named in e->field), ST_NOMEM. A max_depth above
+ * JSON_MAX_DEPTH means JSON_MAX_DEPTH. A key with U+0000 is refused. */
 status json_parse(const char *text, size_t len, size_t max_depth, json_doc **out, err *e);
 void json_doc_free(json_doc *d);
 const json *json_root(const json_doc *d);

@@ -1,47 +1,49 @@
 /*
- * json_int: what the files of base/json share. json_lex checks a text against the strict grammar, json_keys
- * finds duplicate keys for it; after that json-c only has to build the tree.
+ * json_int: what the files of base/json share. json_lex knows the tokens of RFC 8259, json_parse their order
+ * and how they become a tree, json_read looks into that tree.
+ *
+ * The tree is made of json-c's objects, but not by json-c's own parser: version 0.16 clamps integers, takes
+ * NaN, Infinity and single quotes in strict mode, replaces duplicate keys silently and dies of a failed
+ * allocation (it does not check the copy of a key's name). The constructors used here report failure.
  */
 #ifndef HEARTH_BASE_JSON_INT_H
 #define HEARTH_BASE_JSON_INT_H
 
+#include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/status.h"
 
-/* json-c counts in int, and the offsets of keys are kept in 32 bits. */
-#define JSON_MAX_BYTES ((size_t)1 << 30)
+/* json-c has types json_type and json_bool, which are not ours: out of sight while its headers are read. */
+#define json_bool json_c_bool
+#define json_type json_c_type
+#include <json-c/json.h>
+#undef json_type
+#undef json_bool
 
-/* The whole contract of json_parse but for building the tree. Constant C stack, linear time. */
-status json_lex_check(const char *text, size_t len, size_t max_depth, err *e);
+struct json_doc {
+    struct json_object *root; /* owned; NULL = null */
+};
 
-/*
- * Keys seen so far, of all objects of one text, in one hash table. All-zero is empty. One owner thread.
- */
-typedef struct json_key {
-    uint64_t hash; /* of the decoded key and its object's number */
-    uint32_t object;
-    uint32_t at;   /* offset of the decoded key: in the text, or in `decoded` */
-    uint32_t len;  /* bytes of the decoded key */
-    uint32_t kind; /* JSON_KEY_FREE, _IN_TEXT, _DECODED */
-} json_key;
+/* A place in a text. The functions below expect `at` on the first byte of their token (which the caller has
+ * looked at), leave it behind the last, and fail with ST_BAD_REQUEST at the byte at fault. */
+typedef struct json_lexer {
+    const char *text; /* borrowed [len] */
+    size_t len;
+    size_t at;
+    err *e; /* borrowed, may be NULL */
+} json_lexer;
 
-enum { JSON_KEY_FREE, JSON_KEY_IN_TEXT, JSON_KEY_DECODED };
-
-typedef struct json_keys {
-    const char *text; /* borrowed */
-    json_key *slots;  /* owned [n_slots], a power of two, at most half in use */
-    size_t n_slots;
-    size_t count;
-    buf decoded; /* keys that had escapes */
-} json_keys;
-
-void json_keys_release(json_keys *k);
-/* Adds the key whose source (between the quotes, already checked) is text[at..at+len) to object number
- * `object`. ST_BAD_REQUEST at the key's offset if that object has it already or if it holds U+0000. */
-status json_keys_add(json_keys *k, uint32_t object, size_t at, size_t len, err *e);
+status json_lex_fault(const json_lexer *x, size_t at, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+/* At the opening quote. *escaped tells whether there is a backslash between the quotes. */
+status json_lex_string(json_lexer *x, bool *escaped);
+/* At '-' or a digit. Integers (no '.', no 'e') outside [-2^63, 2^64) are refused. */
+status json_lex_number(json_lexer *x, bool *is_float);
+status json_lex_word(json_lexer *x, const char *word);
+/* Appends the decoded form of s[0..n), which is what json_lex_string has passed between two quotes. */
+status json_lex_unescape(buf *out, const char *s, size_t n);
 
 #endif

@@ -1,18 +1,10 @@
 #include <string.h>
 
-/* json-c has types json_type and json_bool, which are not ours: out of sight while its headers are read. */
-#define json_bool json_c_bool
-#define json_type json_c_type
-#include <json-c/json.h>
-#undef json_type
-#undef json_bool
-
-#include "base/json.h"
 #include "base/json_int.h"
-#include "base/mem.h"
 
 /* A `json` is json-c's object under another name: these two casts are the only places that know. */
-static struct json_object *raw(const json *v) {
+static struct json_object *raw(const json *v)
+{
     union {
         const json *ours;
         struct json_object *theirs; /* json-c takes no const, but its readers change nothing we can see */
@@ -20,73 +12,18 @@ static struct json_object *raw(const json *v) {
     return u.theirs;
 }
 
-static const json *view(const struct json_object *o) {
+static const json *view(const struct json_object *o)
+{
     return (const json *)o;
 }
 
-struct json_doc {
-    struct json_object *root; /* owned; NULL = null */
-};
-
-/* Builds the tree of a text that json_lex_check has passed, so that what fails here is memory. */
-static status build(const char *text, size_t len, size_t max_depth, struct json_object **out, err *e) {
-    /* json-c counts scalars as a level and compares with depth - 1. */
-    struct json_tokener *tok = json_tokener_new_ex((int)max_depth + 2);
-    if (!tok) {
-        return err_set(e, ST_NOMEM, NULL, "out of memory while reading JSON");
-    }
-    json_tokener_set_flags(tok, JSON_TOKENER_STRICT | JSON_TOKENER_VALIDATE_UTF8);
-    struct json_object *root = json_tokener_parse_ex(tok, text, (int)len);
-    enum json_tokener_error je = json_tokener_get_error(tok);
-    if (je == json_tokener_continue) {
-        root = json_tokener_parse_ex(tok, "", 1); /* the NUL ends a number that stands alone */
-        je = json_tokener_get_error(tok);
-    }
-    json_tokener_free(tok);
-    if (je != json_tokener_success) {
-        json_object_put(root);
-        return je == json_tokener_continue
-                   ? err_set(e, ST_NOMEM, NULL, "out of memory while reading JSON")
-                   : err_set(e, ST_INTERNAL, NULL, "json-c refused what the strict check passed: %s",
-                             json_tokener_error_desc(je));
-    }
-    *out = root;
-    return ST_OK;
-}
-
-status json_parse(const char *text, size_t len, size_t max_depth, json_doc **out, err *e) {
-    if (max_depth > JSON_MAX_DEPTH) {
-        max_depth = JSON_MAX_DEPTH;
-    }
-    status st = json_lex_check(text, len, max_depth, e);
-    if (st != ST_OK) {
-        return st;
-    }
-    json_doc *d = mem_calloc(1, sizeof *d);
-    if (!d) {
-        return err_set(e, ST_NOMEM, NULL, "out of memory while reading JSON");
-    }
-    st = build(text, len, max_depth, &d->root, e);
-    if (st != ST_OK) {
-        mem_free(d);
-        return st;
-    }
-    *out = d;
-    return ST_OK;
-}
-
-void json_doc_free(json_doc *d) {
-    if (d) {
-        json_object_put(d->root);
-        mem_free(d);
-    }
-}
-
-const json *json_root(const json_doc *d) {
+const json *json_root(const json_doc *d)
+{
     return view(d->root);
 }
 
-json_type json_kind(const json *v) {
+json_type json_kind(const json *v)
+{
     switch (json_object_get_type(raw(v))) {
     case json_type_boolean:
         return JSON_BOOL;
@@ -106,7 +43,8 @@ json_type json_kind(const json *v) {
     return JSON_NULL;
 }
 
-bool json_get(const json *obj, const char *key, const json **out) {
+bool json_get(const json *obj, const char *key, const json **out)
+{
     struct json_object *member = NULL;
     if (json_kind(obj) != JSON_OBJECT || !json_object_object_get_ex(raw(obj), key, &member)) {
         return false;
@@ -117,7 +55,8 @@ bool json_get(const json *obj, const char *key, const json **out) {
     return true;
 }
 
-size_t json_len(const json *v) {
+size_t json_len(const json *v)
+{
     switch (json_kind(v)) {
     case JSON_ARRAY:
         return json_object_array_length(raw(v));
@@ -128,12 +67,14 @@ size_t json_len(const json *v) {
     }
 }
 
-const json *json_at(const json *arr, size_t i) {
+const json *json_at(const json *arr, size_t i)
+{
     return i < json_len(arr) && json_kind(arr) == JSON_ARRAY ? view(json_object_array_get_idx(raw(arr), i))
                                                              : NULL;
 }
 
-void json_each(const json *obj, json_member_fn fn, void *ctx) {
+void json_each(const json *obj, json_member_fn fn, void *ctx)
+{
     if (json_kind(obj) != JSON_OBJECT) {
         return;
     }
@@ -146,7 +87,8 @@ void json_each(const json *obj, json_member_fn fn, void *ctx) {
     }
 }
 
-const char *json_string(const json *v, size_t *len) {
+const char *json_string(const json *v, size_t *len)
+{
     if (json_kind(v) != JSON_STRING) {
         return NULL;
     }
@@ -156,7 +98,8 @@ const char *json_string(const json *v, size_t *len) {
     return json_object_get_string(raw(v));
 }
 
-bool json_i64(const json *v, int64_t *out) {
+bool json_i64(const json *v, int64_t *out)
+{
     /* json-c clamps on reading: only a literal of 2^63 and more has an unsigned value above INT64_MAX. */
     if (json_kind(v) != JSON_INT || json_object_get_uint64(raw(v)) > INT64_MAX) {
         return false;
@@ -165,7 +108,8 @@ bool json_i64(const json *v, int64_t *out) {
     return true;
 }
 
-bool json_u64(const json *v, uint64_t *out) {
+bool json_u64(const json *v, uint64_t *out)
+{
     if (json_kind(v) != JSON_INT || json_object_get_int64(raw(v)) < 0) {
         return false;
     }
@@ -173,7 +117,8 @@ bool json_u64(const json *v, uint64_t *out) {
     return true;
 }
 
-bool json_f64(const json *v, double *out) {
+bool json_f64(const json *v, double *out)
+{
     json_type kind = json_kind(v);
     if (kind != JSON_INT && kind != JSON_DOUBLE) {
         return false;
@@ -182,7 +127,8 @@ bool json_f64(const json *v, double *out) {
     return true;
 }
 
-bool json_bool(const json *v, bool *out) {
+bool json_bool(const json *v, bool *out)
+{
     if (json_kind(v) != JSON_BOOL) {
         return false;
     }

@@ -11,66 +11,78 @@
 
 #define NUMBER_BYTES 400 /* %.17f of the largest double takes 328 */
 
-static void put(json_w *w, const char *s, size_t n) {
+static void put(json_w *w, const char *s, size_t n)
+{
     if (w->st == ST_OK) {
         w->st = buf_append(w->out, s, n);
     }
 }
 
 /* Before a value or a key: the comma that separates it from the one before. */
-static void separate(json_w *w) {
+static void separate(json_w *w)
+{
     if (w->need_comma) {
         put(w, ",", 1);
     }
 }
 
-static void put_value(json_w *w, const char *s, size_t n) {
+static void put_value(json_w *w, const char *s, size_t n)
+{
     separate(w);
     put(w, s, n);
     w->need_comma = true;
 }
 
-void json_w_begin(json_w *w, buf *out) {
+void json_w_begin(json_w *w, buf *out)
+{
     *w = (json_w){.out = out, .st = ST_OK};
 }
 
-status json_w_end(json_w *w) {
+status json_w_end(json_w *w)
+{
     assert(w->depth == 0 || w->st != ST_OK);
     return w->st;
 }
 
-static void open_with(json_w *w, const char *bracket) {
+static void open_with(json_w *w, const char *bracket)
+{
     separate(w);
     put(w, bracket, 1);
     w->depth++;
     w->need_comma = false;
 }
 
-static void close_with(json_w *w, const char *bracket) {
+static void close_with(json_w *w, const char *bracket)
+{
     assert(w->depth > 0);
     put(w, bracket, 1);
     w->depth--;
     w->need_comma = true;
 }
 
-void json_w_obj_open(json_w *w) {
+void json_w_obj_open(json_w *w)
+{
     open_with(w, "{");
 }
 
-void json_w_obj_close(json_w *w) {
+void json_w_obj_close(json_w *w)
+{
     close_with(w, "}");
 }
 
-void json_w_arr_open(json_w *w) {
+void json_w_arr_open(json_w *w)
+{
     open_with(w, "[");
 }
 
-void json_w_arr_close(json_w *w) {
+void json_w_arr_close(json_w *w)
+{
     close_with(w, "]");
 }
 
 /* Writes the escape of cp to esc and returns its length, 0 if cp stands for itself. */
-static size_t escape(uint32_t cp, char esc[8]) {
+static size_t escape(uint32_t cp, char esc[8])
+{
     static const char short_form[32] = {['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f', ['\r'] = 'r'};
     esc[0] = '\\';
     if (cp == '"' || cp == '\\') {
@@ -87,7 +99,8 @@ static size_t escape(uint32_t cp, char esc[8]) {
     return 0;
 }
 
-static void put_quoted(json_w *w, const char *s, size_t n) {
+static void put_quoted(json_w *w, const char *s, size_t n)
+{
     size_t from = 0; /* s[from..i) is written as it is */
     put(w, "\"", 1);
     for (size_t i = 0; i < n;) {
@@ -107,37 +120,43 @@ static void put_quoted(json_w *w, const char *s, size_t n) {
     put(w, "\"", 1);
 }
 
-void json_w_key(json_w *w, const char *key) {
+void json_w_key(json_w *w, const char *key)
+{
     separate(w);
     put_quoted(w, key, strlen(key));
     put(w, ":", 1);
     w->need_comma = false;
 }
 
-void json_w_str(json_w *w, const char *s, size_t n) {
+void json_w_str(json_w *w, const char *s, size_t n)
+{
     separate(w);
     put_quoted(w, s, n);
     w->need_comma = true;
 }
 
-void json_w_cstr(json_w *w, const char *s) {
+void json_w_cstr(json_w *w, const char *s)
+{
     json_w_str(w, s, strlen(s));
 }
 
-void json_w_i64(json_w *w, int64_t v) {
+void json_w_i64(json_w *w, int64_t v)
+{
     char text[32];
     int n = snprintf(text, sizeof text, "%" PRId64, v);
     put_value(w, text, (size_t)n);
 }
 
-void json_w_u64(json_w *w, uint64_t v) {
+void json_w_u64(json_w *w, uint64_t v)
+{
     char text[32];
     int n = snprintf(text, sizeof text, "%" PRIu64, v);
     put_value(w, text, (size_t)n);
 }
 
 /* The decimal point of a number that printf wrote is the locale's (one to a few bytes): makes it a '.'. */
-static size_t plain_point(char *text) {
+static size_t plain_point(char *text)
+{
     size_t w = 0;
     bool in_point = false;
     for (const char *r = text; *r; r++) {
@@ -153,7 +172,8 @@ static size_t plain_point(char *text) {
     return w;
 }
 
-void json_w_f64(json_w *w, double v) {
+void json_w_f64(json_w *w, double v)
+{
     char text[NUMBER_BYTES];
     if (!isfinite(v)) {
         json_w_null(w);
@@ -173,7 +193,8 @@ void json_w_f64(json_w *w, double v) {
     put_value(w, text, plain_point(text));
 }
 
-void json_w_fixed(json_w *w, double v, int digits) {
+void json_w_fixed(json_w *w, double v, int digits)
+{
     char text[NUMBER_BYTES];
     if (!isfinite(v)) {
         json_w_null(w);
@@ -184,10 +205,12 @@ void json_w_fixed(json_w *w, double v, int digits) {
     put_value(w, text, plain_point(text));
 }
 
-void json_w_bool(json_w *w, bool v) {
+void json_w_bool(json_w *w, bool v)
+{
     put_value(w, v ? "true" : "false", v ? 4 : 5);
 }
 
-void json_w_null(json_w *w) {
+void json_w_null(json_w *w)
+{
     put_value(w, "null", 4);
 }

@@ -15,13 +15,15 @@ static log_sink the_sink;
 static void *the_ctx;
 static log_level the_min;
 
-void log_set_sink(log_sink sink, void *ctx, log_level min) {
+void log_set_sink(log_sink sink, void *ctx, log_level min)
+{
     the_sink = sink;
     the_ctx = ctx;
     the_min = min;
 }
 
-static const char *level_name(log_level level) {
+static const char *level_name(log_level level)
+{
     switch (level) {
     case LOG_DEBUG:
         return "debug";
@@ -35,7 +37,8 @@ static const char *level_name(log_level level) {
     return "error";
 }
 
-void log_emit(log_level level, const char *component, const char *fmt, ...) {
+void log_emit(log_level level, const char *component, const char *fmt, ...)
+{
     char line[LINE_BYTES + 1]; /* one more for the NUL of vsnprintf */
     if (!the_sink || level < the_min) {
         return;
@@ -60,7 +63,8 @@ void log_emit(log_level level, const char *component, const char *fmt, ...) {
     errno = saved_errno;
 }
 
-void log_fd_sink(void *ctx, log_level level, const char *line, size_t len) {
+void log_fd_sink(void *ctx, log_level level, const char *line, size_t len)
+{
     const int *fd = ctx;
     ssize_t n;
     do {

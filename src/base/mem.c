@@ -19,7 +19,8 @@ static _Thread_local unsigned guard_depth;
 #endif
 
 /* Counts one allocation; false if the test hook wants it to fail. */
-static bool may_allocate(size_t n_bytes) {
+static bool may_allocate(size_t n_bytes)
+{
 #ifdef HEARTH_DEBUG
     if (guard_depth > 0) {
         log_emit(LOG_ERROR, "mem", "event=allocation_in_token_loop bytes=%zu", n_bytes);
@@ -35,11 +36,13 @@ static bool may_allocate(size_t n_bytes) {
     return sticky ? number < target : number != target;
 }
 
-void *mem_alloc(size_t n_bytes) {
+void *mem_alloc(size_t n_bytes)
+{
     return may_allocate(n_bytes) ? malloc(n_bytes ? n_bytes : 1) : NULL;
 }
 
-void *mem_calloc(size_t n, size_t size_bytes) {
+void *mem_calloc(size_t n, size_t size_bytes)
+{
     size_t total;
     if (!size_mul(n, size_bytes, &total) || !may_allocate(total)) {
         return NULL;
@@ -47,16 +50,19 @@ void *mem_calloc(size_t n, size_t size_bytes) {
     return calloc(1, total ? total : 1);
 }
 
-void *mem_realloc(void *p, size_t n_bytes) {
+void *mem_realloc(void *p, size_t n_bytes)
+{
     return may_allocate(n_bytes) ? realloc(p, n_bytes ? n_bytes : 1) : NULL;
 }
 
-void *mem_alloc_array(size_t n, size_t size_bytes) {
+void *mem_alloc_array(size_t n, size_t size_bytes)
+{
     size_t total;
     return size_mul(n, size_bytes, &total) ? mem_alloc(total) : NULL;
 }
 
-void *mem_alloc_aligned(size_t align, size_t n_bytes) {
+void *mem_alloc_aligned(size_t align, size_t n_bytes)
+{
     void *p = NULL;
     if (!may_allocate(n_bytes)) {
         return NULL;
@@ -67,11 +73,13 @@ void *mem_alloc_aligned(size_t align, size_t n_bytes) {
     return posix_memalign(&p, align, n_bytes ? n_bytes : 1) == 0 ? p : NULL;
 }
 
-char *mem_strdup(const char *s) {
+char *mem_strdup(const char *s)
+{
     return mem_strndup(s, strlen(s));
 }
 
-char *mem_strndup(const char *s, size_t n) {
+char *mem_strndup(const char *s, size_t n)
+{
     size_t total;
     char *p = size_add(n, 1, &total) ? mem_alloc(total) : NULL;
     if (p) {
@@ -81,11 +89,13 @@ char *mem_strndup(const char *s, size_t n) {
     return p;
 }
 
-void mem_free(void *p) {
+void mem_free(void *p)
+{
     free(p);
 }
 
-bool size_mul(size_t a, size_t b, size_t *out) {
+bool size_mul(size_t a, size_t b, size_t *out)
+{
     size_t r;
     if (__builtin_mul_overflow(a, b, &r)) {
         return false;
@@ -94,7 +104,8 @@ bool size_mul(size_t a, size_t b, size_t *out) {
     return true;
 }
 
-bool size_add(size_t a, size_t b, size_t *out) {
+bool size_add(size_t a, size_t b, size_t *out)
+{
     size_t r;
     if (__builtin_add_overflow(a, b, &r)) {
         return false;
@@ -103,7 +114,8 @@ bool size_add(size_t a, size_t b, size_t *out) {
     return true;
 }
 
-bool u64_mul(uint64_t a, uint64_t b, uint64_t *out) {
+bool u64_mul(uint64_t a, uint64_t b, uint64_t *out)
+{
     uint64_t r;
     if (__builtin_mul_overflow(a, b, &r)) {
         return false;
@@ -112,7 +124,8 @@ bool u64_mul(uint64_t a, uint64_t b, uint64_t *out) {
     return true;
 }
 
-bool u64_add(uint64_t a, uint64_t b, uint64_t *out) {
+bool u64_add(uint64_t a, uint64_t b, uint64_t *out)
+{
     uint64_t r;
     if (__builtin_add_overflow(a, b, &r)) {
         return false;
@@ -121,23 +134,27 @@ bool u64_add(uint64_t a, uint64_t b, uint64_t *out) {
     return true;
 }
 
-void mem_fail_at(uint64_t n, bool sticky) {
+void mem_fail_at(uint64_t n, bool sticky)
+{
     uint64_t now = atomic_load_explicit(&n_allocs, memory_order_relaxed);
     atomic_store_explicit(&fail_sticky, sticky, memory_order_relaxed);
     atomic_store_explicit(&fail_number, n ? now + n : 0, memory_order_relaxed);
 }
 
-uint64_t mem_alloc_count(void) {
+uint64_t mem_alloc_count(void)
+{
     return atomic_load_explicit(&n_allocs, memory_order_relaxed);
 }
 
-void mem_guard_enter(void) {
+void mem_guard_enter(void)
+{
 #ifdef HEARTH_DEBUG
     guard_depth++;
 #endif
 }
 
-void mem_guard_leave(void) {
+void mem_guard_leave(void)
+{
 #ifdef HEARTH_DEBUG
     if (guard_depth > 0) {
         guard_depth--;

@@ -6,7 +6,8 @@
 #define W0 0x9E3779B9u
 #define W1 0xBB67AE85u
 
-void philox4x32_10(const uint32_t ctr[4], const uint32_t key[2], uint32_t out[4]) {
+void philox4x32_10(const uint32_t ctr[4], const uint32_t key[2], uint32_t out[4])
+{
     uint32_t c0 = ctr[0], c1 = ctr[1], c2 = ctr[2], c3 = ctr[3];
     uint32_t k0 = key[0], k1 = key[1];
     for (int round = 0; round < 10; round++) {

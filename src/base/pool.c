@@ -55,15 +55,18 @@ struct pool {
     worker *workers; /* owned [n_threads - 1] */
 };
 
-static void futex_wait(atomic_uint *word, unsigned seen) {
+static void futex_wait(atomic_uint *word, unsigned seen)
+{
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0); /* every outcome means: look again */
 }
 
-static void futex_wake(atomic_uint *word, int n) {
+static void futex_wake(atomic_uint *word, int n)
+{
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
 }
 
-static void cpu_relax(void) {
+static void cpu_relax(void)
+{
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
@@ -71,7 +74,8 @@ static void cpu_relax(void) {
 #endif
 }
 
-void fp_env_default(void) {
+void fp_env_default(void)
+{
 #if defined(__x86_64__)
     __builtin_ia32_ldmxcsr(0x1F80); /* nearest, no FTZ, no DAZ, all exceptions masked */
 #elif defined(__aarch64__)
@@ -83,7 +87,8 @@ void fp_env_default(void) {
 }
 
 /* Waits until *word differs from seen: spins for a bounded time if allowed. False if it is still the same. */
-static bool spin_until_changed(const pool *p, atomic_uint *word, unsigned seen) {
+static bool spin_until_changed(const pool *p, atomic_uint *word, unsigned seen)
+{
     if (!p->may_spin) {
         return atomic_load_explicit(word, memory_order_acquire) != seen;
     }
@@ -101,7 +106,8 @@ static bool spin_until_changed(const pool *p, atomic_uint *word, unsigned seen) 
 }
 
 /* Takes one task; false if none is left. */
-static bool claim(pool *p, size_t *task) {
+static bool claim(pool *p, size_t *task)
+{
     size_t left = atomic_load_explicit(&p->n_unclaimed, memory_order_relaxed);
     while (left > 0) {
         if (atomic_compare_exchange_weak_explicit(&p->n_unclaimed, &left, left - 1, memory_order_acq_rel,
@@ -113,7 +119,8 @@ static bool claim(pool *p, size_t *task) {
     return false;
 }
 
-static void work(pool *p, size_t thread) {
+static void work(pool *p, size_t thread)
+{
     size_t task;
     while (claim(p, &task)) {
         p->fn(p->arg, task, thread);
@@ -126,7 +133,8 @@ static void work(pool *p, size_t thread) {
     }
 }
 
-static void *worker_main(void *arg) {
+static void *worker_main(void *arg)
+{
     worker *w = arg;
     pool *p = w->p;
     fp_env_default();
@@ -148,14 +156,16 @@ static void *worker_main(void *arg) {
 }
 
 /* Wakes at most n sleepers. */
-static void wake_workers(pool *p, size_t n) {
+static void wake_workers(pool *p, size_t n)
+{
     atomic_fetch_add_explicit(&p->epoch, 1, memory_order_seq_cst);
     if (atomic_load_explicit(&p->n_sleepers, memory_order_seq_cst) > 0) {
         futex_wake(&p->epoch, n < INT_MAX ? (int)n : INT_MAX);
     }
 }
 
-static void wait_done(pool *p) {
+static void wait_done(pool *p)
+{
     bool told = false;
     for (;;) {
         unsigned seen = atomic_load_explicit(&p->done_epoch, memory_order_acquire);
@@ -177,7 +187,8 @@ static void wait_done(pool *p) {
     }
 }
 
-void pool_run(pool *p, pool_fn fn, void *arg, size_t n_tasks) {
+void pool_run(pool *p, pool_fn fn, void *arg, size_t n_tasks)
+{
     fp_env_default();
     if (p->n_threads == 1 || n_tasks < 2) {
         for (size_t task = 0; task < n_tasks; task++) {
@@ -197,7 +208,8 @@ void pool_run(pool *p, pool_fn fn, void *arg, size_t n_tasks) {
 
 /* Starts thread w->thread with signals blocked: they belong to the threads that wait for them. Faults stay
  * open. */
-static int start(worker *w) {
+static int start(worker *w)
+{
     sigset_t block, old;
     sigfillset(&block);
     sigdelset(&block, SIGSEGV);
@@ -213,7 +225,8 @@ static int start(worker *w) {
     return rc;
 }
 
-status pool_new(size_t n_threads, bool may_spin, pool **out, err *e) {
+status pool_new(size_t n_threads, bool may_spin, pool **out, err *e)
+{
     if (n_threads < 1 || n_threads > POOL_MAX_THREADS) {
         return err_set(e, ST_INVALID_FIELD, "threads", "%zu compute threads are outside 1 to %d", n_threads,
                        POOL_MAX_THREADS);
@@ -244,7 +257,8 @@ status pool_new(size_t n_threads, bool may_spin, pool **out, err *e) {
     return ST_OK;
 }
 
-void pool_free(pool *p) {
+void pool_free(pool *p)
+{
     if (!p) {
         return;
     }
@@ -257,6 +271,7 @@ void pool_free(pool *p) {
     mem_free(p);
 }
 
-size_t pool_threads(const pool *p) {
+size_t pool_threads(const pool *p)
+{
     return p->n_threads;
 }

@@ -20,7 +20,8 @@ struct queue {
     bool closed;
 };
 
-static int cond_init_monotonic(pthread_cond_t *c) {
+static int cond_init_monotonic(pthread_cond_t *c)
+{
     pthread_condattr_t attr;
     int rc = pthread_condattr_init(&attr);
     if (rc) {
@@ -34,7 +35,8 @@ static int cond_init_monotonic(pthread_cond_t *c) {
     return rc;
 }
 
-status queue_new(size_t capacity, size_t item_bytes, queue **out) {
+status queue_new(size_t capacity, size_t item_bytes, queue **out)
+{
     queue *q = mem_calloc(1, sizeof *q);
     if (!q || capacity == 0) {
         mem_free(q);
@@ -67,7 +69,8 @@ fail:
     return ST_NOMEM;
 }
 
-void queue_free(queue *q) {
+void queue_free(queue *q)
+{
     if (q) {
         pthread_cond_destroy(&q->not_full);
         pthread_cond_destroy(&q->not_empty);
@@ -77,7 +80,8 @@ void queue_free(queue *q) {
     }
 }
 
-void queue_close(queue *q) {
+void queue_close(queue *q)
+{
     pthread_mutex_lock(&q->mu);
     q->closed = true;
     pthread_cond_broadcast(&q->not_empty);
@@ -85,7 +89,8 @@ void queue_close(queue *q) {
     pthread_mutex_unlock(&q->mu);
 }
 
-static struct timespec deadline_in(int timeout_ms) {
+static struct timespec deadline_in(int timeout_ms)
+{
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t); /* the conditions' own clock, so not the replaceable one */
     t.tv_sec += timeout_ms / 1000;
@@ -98,7 +103,8 @@ static struct timespec deadline_in(int timeout_ms) {
 }
 
 /* One wait on c; false when the time is over. */
-static bool wait_locked(queue *q, pthread_cond_t *c, int timeout_ms, const struct timespec *deadline) {
+static bool wait_locked(queue *q, pthread_cond_t *c, int timeout_ms, const struct timespec *deadline)
+{
     if (timeout_ms == 0) {
         return false;
     }
@@ -109,7 +115,8 @@ static bool wait_locked(queue *q, pthread_cond_t *c, int timeout_ms, const struc
     return pthread_cond_timedwait(c, &q->mu, deadline) != ETIMEDOUT;
 }
 
-status queue_push(queue *q, const void *item, int timeout_ms) {
+status queue_push(queue *q, const void *item, int timeout_ms)
+{
     struct timespec deadline = deadline_in(timeout_ms > 0 ? timeout_ms : 0);
     status st = ST_OK;
     bool in_time = true;
@@ -131,7 +138,8 @@ status queue_push(queue *q, const void *item, int timeout_ms) {
     return st;
 }
 
-status queue_pop(queue *q, void *item, int timeout_ms) {
+status queue_pop(queue *q, void *item, int timeout_ms)
+{
     struct timespec deadline = deadline_in(timeout_ms > 0 ? timeout_ms : 0);
     status st = ST_OK;
     bool in_time = true;
@@ -151,7 +159,8 @@ status queue_pop(queue *q, void *item, int timeout_ms) {
     return st;
 }
 
-size_t queue_len(queue *q) {
+size_t queue_len(queue *q)
+{
     pthread_mutex_lock(&q->mu);
     size_t n = q->len;
     pthread_mutex_unlock(&q->mu);

@@ -6,7 +6,8 @@
 
 #include "base/utf8.h"
 
-const char *status_text(status st) {
+const char *status_text(status st)
+{
     switch (st) {
 #define X(name, number, text) \
     case name:                \
@@ -17,7 +18,8 @@ const char *status_text(status st) {
     return "unknown status";
 }
 
-const char *status_name(status st) {
+const char *status_name(status st)
+{
     switch (st) {
 #define X(name, number, text) \
     case name:                \
@@ -29,7 +31,8 @@ const char *status_name(status st) {
 }
 
 /* Copies s into dst[cap], cut at a character boundary, printable. */
-static void copy_printable(char *dst, size_t cap, const char *s) {
+static void copy_printable(char *dst, size_t cap, const char *s)
+{
     size_t n = strnlen(s, cap);
     if (n >= cap) {
         n = cap - 1;
@@ -41,7 +44,8 @@ static void copy_printable(char *dst, size_t cap, const char *s) {
 }
 
 __attribute__((format(printf, 5, 0))) static status fill(err *e, status code, uint64_t offset,
-                                                         const char *field, const char *fmt, va_list ap) {
+                                                         const char *field, const char *fmt, va_list ap)
+{
     /* Callers wrap errors: arguments may point into *e, so nothing of it is written before all is formatted.
      */
     char msg[sizeof e->msg + 1]; /* one more, so that a cut is seen by copy_printable */
@@ -57,7 +61,8 @@ __attribute__((format(printf, 5, 0))) static status fill(err *e, status code, ui
     return code;
 }
 
-status err_set(err *e, status code, const char *field, const char *fmt, ...) {
+status err_set(err *e, status code, const char *field, const char *fmt, ...)
+{
     if (e) {
         va_list ap;
         va_start(ap, fmt);
@@ -67,7 +72,8 @@ status err_set(err *e, status code, const char *field, const char *fmt, ...) {
     return code;
 }
 
-status err_at(err *e, status code, uint64_t offset, const char *field, const char *fmt, ...) {
+status err_at(err *e, status code, uint64_t offset, const char *field, const char *fmt, ...)
+{
     if (e) {
         va_list ap;
         va_start(ap, fmt);
@@ -77,7 +83,8 @@ status err_at(err *e, status code, uint64_t offset, const char *field, const cha
     return code;
 }
 
-void err_clear(err *e) {
+void err_clear(err *e)
+{
     if (e) {
         memset(e, 0, sizeof *e);
         e->offset = ERR_NO_OFFSET;

@@ -21,7 +21,8 @@ struct strmap {
 };
 
 /* Smallest power of two that holds n entries; false if there is none. */
-static bool slots_for(size_t n, size_t *n_slots) {
+static bool slots_for(size_t n, size_t *n_slots)
+{
     size_t want = MIN_SLOTS;
     while (want / 4 * 3 < n) {
         if (want > UINT32_MAX / 2) {
@@ -33,7 +34,8 @@ static bool slots_for(size_t n, size_t *n_slots) {
     return true;
 }
 
-status strmap_new(size_t expected, strmap **out) {
+status strmap_new(size_t expected, strmap **out)
+{
     size_t n_slots;
     if (!slots_for(expected, &n_slots)) {
         return ST_NOMEM;
@@ -52,7 +54,8 @@ status strmap_new(size_t expected, strmap **out) {
     return ST_OK;
 }
 
-void strmap_free(strmap *m) {
+void strmap_free(strmap *m)
+{
     if (m) {
         mem_free(m->slots);
         mem_free(m);
@@ -60,7 +63,8 @@ void strmap_free(strmap *m) {
 }
 
 /* The slot that holds the key, or the free one where it would go. */
-static size_t find(const strmap *m, const char *key, size_t len, uint32_t hash) {
+static size_t find(const strmap *m, const char *key, size_t len, uint32_t hash)
+{
     size_t mask = m->n_slots - 1;
     size_t i = hash & mask;
     while (m->slots[i].key) {
@@ -73,11 +77,13 @@ static size_t find(const strmap *m, const char *key, size_t len, uint32_t hash) 
     return i;
 }
 
-static uint32_t hash_of(const char *key, size_t len) {
+static uint32_t hash_of(const char *key, size_t len)
+{
     return (uint32_t)hash64_keyed(key, len);
 }
 
-static status grow(strmap *m) {
+static status grow(strmap *m)
+{
     size_t n_slots;
     if (!slots_for(m->count + 1, &n_slots)) {
         return ST_NOMEM;
@@ -100,7 +106,8 @@ static status grow(strmap *m) {
     return ST_OK;
 }
 
-status strmap_put(strmap *m, const char *key, size_t len, int32_t value, bool *existed) {
+status strmap_put(strmap *m, const char *key, size_t len, int32_t value, bool *existed)
+{
     if (len == 0) {
         key = ""; /* an empty key may come as NULL, which marks a free slot here */
     }
@@ -122,7 +129,8 @@ status strmap_put(strmap *m, const char *key, size_t len, int32_t value, bool *e
     return ST_OK;
 }
 
-bool strmap_get(const strmap *m, const char *key, size_t len, int32_t *value) {
+bool strmap_get(const strmap *m, const char *key, size_t len, int32_t *value)
+{
     if (len == 0) {
         key = "";
     }
@@ -136,7 +144,8 @@ bool strmap_get(const strmap *m, const char *key, size_t len, int32_t *value) {
     return true;
 }
 
-bool strmap_remove(strmap *m, const char *key, size_t len) {
+bool strmap_remove(strmap *m, const char *key, size_t len)
+{
     size_t mask = m->n_slots - 1;
     if (len == 0) {
         key = "";
@@ -158,6 +167,7 @@ bool strmap_remove(strmap *m, const char *key, size_t len) {
     return true;
 }
 
-size_t strmap_count(const strmap *m) {
+size_t strmap_count(const strmap *m)
+{
     return m->count;
 }

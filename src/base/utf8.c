@@ -12,7 +12,8 @@ typedef struct lead {
     unsigned bits; /* payload mask of the lead byte */
 } lead;
 
-static lead lead_of(unsigned c) {
+static lead lead_of(unsigned c)
+{
     if (c >= 0xC2 && c <= 0xDF) {
         return (lead){1, 0x80, 0xBF, 0x1F};
     }
@@ -27,7 +28,8 @@ static lead lead_of(unsigned c) {
 
 /* Bytes of s that agree with table 3-7 (at least 1); *need is what the whole character takes (1 for a bad
  * lead). */
-static size_t match(const char *s, size_t n, size_t *need, uint32_t *cp) {
+static size_t match(const char *s, size_t n, size_t *need, uint32_t *cp)
+{
     unsigned c = (unsigned char)s[0];
     lead l = lead_of(c);
     uint32_t v = c & l.bits;
@@ -46,7 +48,8 @@ static size_t match(const char *s, size_t n, size_t *need, uint32_t *cp) {
     return i;
 }
 
-size_t utf8_decode(const char *s, size_t n, uint32_t *cp, bool *ok) {
+size_t utf8_decode(const char *s, size_t n, uint32_t *cp, bool *ok)
+{
     unsigned c = (unsigned char)s[0];
     uint32_t v = c;
     size_t need = 1, took = 1;
@@ -64,7 +67,8 @@ size_t utf8_decode(const char *s, size_t n, uint32_t *cp, bool *ok) {
     return took;
 }
 
-size_t utf8_encode(uint32_t cp, char out[4]) {
+size_t utf8_encode(uint32_t cp, char out[4])
+{
     if (cp < 0x80) {
         out[0] = (char)cp;
         return 1;
@@ -88,7 +92,8 @@ size_t utf8_encode(uint32_t cp, char out[4]) {
 }
 
 /* Length of the valid run at the start of s; plain ASCII goes eight bytes at a time. */
-static size_t valid_run(const char *s, size_t n) {
+static size_t valid_run(const char *s, size_t n)
+{
     size_t i = 0;
     while (i < n) {
         uint64_t w;
@@ -109,7 +114,8 @@ static size_t valid_run(const char *s, size_t n) {
     return i;
 }
 
-bool utf8_valid(const char *s, size_t n, size_t *bad) {
+bool utf8_valid(const char *s, size_t n, size_t *bad)
+{
     size_t run = valid_run(s, n);
     if (run == n) {
         return true;
@@ -120,7 +126,8 @@ bool utf8_valid(const char *s, size_t n, size_t *bad) {
     return false;
 }
 
-size_t utf8_incomplete_tail(const char *s, size_t n) {
+size_t utf8_incomplete_tail(const char *s, size_t n)
+{
     for (size_t back = 1; back <= 3 && back <= n; back++) {
         unsigned c = (unsigned char)s[n - back];
         if (c >= 0x80 && c <= 0xBF) {
@@ -137,7 +144,8 @@ size_t utf8_incomplete_tail(const char *s, size_t n) {
     return 0;
 }
 
-status utf8_repair(buf *out, const char *s, size_t n) {
+status utf8_repair(buf *out, const char *s, size_t n)
+{
     size_t i = 0;
     while (i < n) {
         size_t run = valid_run(s + i, n - i);
@@ -154,7 +162,8 @@ status utf8_repair(buf *out, const char *s, size_t n) {
     return ST_OK;
 }
 
-size_t utf8_make_printable(char *s, size_t n) {
+size_t utf8_make_printable(char *s, size_t n)
+{
     size_t w = 0;
     for (size_t i = 0; i < n;) {
         uint32_t cp;

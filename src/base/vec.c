@@ -7,18 +7,21 @@
 
 #define MIN_CAP 16
 
-void ivec_release(ivec *v) {
+void ivec_release(ivec *v)
+{
     if (v) {
         mem_free(v->data);
         memset(v, 0, sizeof *v);
     }
 }
 
-void ivec_reset(ivec *v) {
+void ivec_reset(ivec *v)
+{
     v->len = 0;
 }
 
-status ivec_reserve(ivec *v, size_t n_more) {
+status ivec_reserve(ivec *v, size_t n_more)
+{
     size_t need, n_bytes;
     if (!size_add(v->len, n_more, &need)) {
         return ST_NOMEM;
@@ -44,11 +47,13 @@ status ivec_reserve(ivec *v, size_t n_more) {
     return ST_OK;
 }
 
-status ivec_push(ivec *v, int32_t x) {
+status ivec_push(ivec *v, int32_t x)
+{
     return ivec_append(v, &x, 1);
 }
 
-status ivec_append(ivec *v, const int32_t *x, size_t n) {
+status ivec_append(ivec *v, const int32_t *x, size_t n)
+{
     status st = ivec_reserve(v, n);
     if (st == ST_OK && n > 0) {
         memcpy(v->data + v->len, x, n * sizeof *x);
@@ -57,7 +62,8 @@ status ivec_append(ivec *v, const int32_t *x, size_t n) {
     return st;
 }
 
-void ivec_truncate(ivec *v, size_t n) {
+void ivec_truncate(ivec *v, size_t n)
+{
     assert(n <= v->len);
     v->len = n;
 }
