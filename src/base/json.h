@@ -1,11 +1,12 @@
 /*
- * json: strict reading over json-c, and a small writer.
+ * json: strict reading, and a small writer.
  *
  * Reading accepts exactly one JSON text (RFC 8259) in valid UTF-8 and refuses, with the byte offset: anything
  * after it but white space, NaN/Infinity/comments/single quotes, lone surrogate escapes, duplicate keys in
- * one object, nesting deeper than the limit, and integer literals (no '.', 'e') outside [-2^63, 2^64): json-c
- * would clamp them silently. A float literal that overflows to infinity is refused too. Strings have a length
- * and may hold U+0000. Linear time (duplicate keys are found by hashing), constant C stack.
+ * one object (compared decoded), keys with U+0000, nesting deeper than the limit, integer literals (no '.',
+ * 'e') outside [-2^63, 2^64), and float literals that overflow to infinity. Strings have a length and may
+ * hold U+0000. Linear time (duplicate keys are found by hashing), constant C stack; a document takes its text
+ * and at most 64 bytes per value or member, in one arena.
  *
  * A `json` is a borrowed view into the document that owns it; the document is freed once, with json_doc_free.
  * A document may be read by several threads, freed by one.
@@ -24,7 +25,7 @@
 #define JSON_MAX_DEPTH 256 /* the wire's limit; containers may nest this deep, one more is refused */
 
 typedef struct json_doc json_doc;
-typedef struct json json; /* = json-c's struct json_object; NULL stands for JSON null */
+typedef struct json json; /* NULL stands for JSON null */
 
 typedef enum json_type {
     JSON_NULL,
@@ -37,7 +38,7 @@ typedef enum json_type {
 } json_type;
 
 /* ST_BAD_REQUEST with offset on any fault (a duplicate key is named in e->field), ST_NOMEM. A max_depth above
- * JSON_MAX_DEPTH means JSON_MAX_DEPTH. A key with U+0000 is refused. */
+ * JSON_MAX_DEPTH means JSON_MAX_DEPTH. */
 status json_parse(const char *text, size_t len, size_t max_depth, json_doc **out, err *e);
 void json_doc_free(json_doc *d);
 const json *json_root(const json_doc *d);

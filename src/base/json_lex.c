@@ -203,26 +203,26 @@ status json_lex_word(json_lexer *x, const char *word)
     return ST_OK;
 }
 
-status json_lex_unescape(buf *out, const char *s, size_t n)
+size_t json_lex_unescape(char *dst, const char *s, size_t n)
 {
-    status st = buf_reserve(out, n); /* the decoded form is never longer */
-    for (size_t i = 0; st == ST_OK && i < n;) {
+    size_t w = 0;
+    for (size_t i = 0; i < n;) {
         const char *esc = memchr(s + i, '\\', n - i);
         size_t run = esc ? (size_t)(esc - (s + i)) : n - i;
-        st = buf_append(out, s + i, run);
+        memcpy(dst + w, s + i, run);
+        w += run;
         i += run;
-        if (st != ST_OK || !esc) {
+        if (!esc) {
             break;
         }
         if (esc[1] == 'u') {
             uint32_t cp;
-            char bytes[4];
             i += unicode_escape(esc, n - i, &cp);
-            st = buf_append(out, bytes, utf8_encode(cp, bytes));
+            w += utf8_encode(cp, dst + w);
         } else {
             i += 2;
-            st = buf_append_char(out, (char)plain_escape(esc[1]));
+            dst[w++] = (char)plain_escape(esc[1]);
         }
     }
-    return st;
+    return w;
 }

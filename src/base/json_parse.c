@@ -1,12 +1,13 @@
-#include <limits.h>
 #include <locale.h>
 #include <math.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/json_int.h"
 #include "base/mem.h"
+
+#define MIN_CHUNK_BYTES 1024
+#define MAX_CHUNK_BYTES 65536
 
 /* What may come next. */
 typedef enum expect {
@@ -19,16 +20,25 @@ typedef enum expect {
     EXPECT_NOTHING, /* after the root value */
 } expect;
 
-/* One loop over the text; the open containers are on a stack of fixed size, so that nesting costs no C stack.
+typedef struct level {
+    size_t first; /* the container's own node in the stack; its children lie behind it */
+    bool object;
+} level;
+
+/*
+ * One loop over the text. Open containers are on a stack of fixed size, so nesting costs no C stack; finished
+ * values wait on another one until their container ends and takes them into the arena in one run.
  */
 typedef struct parser {
     json_lexer x;
     expect next;
+    locale_t c_locale; /* owned */
     size_t depth, max_depth;
-    struct json_object *open[JSON_MAX_DEPTH]; /* borrowed: each is already a member of the one before */
-    struct json_object *root;                 /* owned */
-    buf key;                                  /* the member whose value comes next, decoded */
-    buf scratch;                              /* one string or number */
+    level open[JSON_MAX_DEPTH];
+    json *stack; /* owned */
+    size_t n, cap;
+    json_doc *doc; /* owned */
+    char *copy;    /* in the arena: the text and a NUL, strings decoded in place */
 } parser;
 
 static status nomem(const parser *p)
@@ -38,33 +48,29 @@ static status nomem(const parser *p)
 
 static bool in_object(const parser *p)
 {
-    return p->depth > 0 && json_object_is_type(p->open[p->depth - 1], json_type_object);
+    return p->depth > 0 && p->open[p->depth - 1].object;
 }
 
-/* Moves v (NULL = null) to its place: root, element or member. */
-static status place_take(parser *p, struct json_object *v)
+static status push(parser *p, json v)
 {
-    int rc = 0;
-    if (p->depth == 0) {
-        p->root = v;
-    } else if (in_object(p)) {
-        rc = json_object_object_add_ex(p->open[p->depth - 1], buf_str(&p->key), v,
-                                       JSON_C_OBJECT_ADD_KEY_IS_NEW);
-    } else {
-        rc = json_object_array_add(p->open[p->depth - 1], v);
+    if (p->n == p->cap) {
+        size_t cap = p->cap ? p->cap + p->cap / 2 : 32;
+        size_t n_bytes;
+        json *stack = size_mul(cap, sizeof v, &n_bytes) ? mem_realloc(p->stack, n_bytes) : NULL;
+        if (!stack) {
+            return nomem(p);
+        }
+        p->stack = stack;
+        p->cap = cap;
     }
-    if (rc != 0) {
-        json_object_put(v);
-        return nomem(p);
-    }
-    p->next = p->depth ? EXPECT_COMMA_OR_END : EXPECT_NOTHING;
+    p->stack[p->n++] = v;
     return ST_OK;
 }
 
-/* The same for what a constructor returned, where NULL is a failure. */
-static status place_new_take(parser *p, struct json_object *v)
+static status push_value(parser *p, json v)
 {
-    return v ? place_take(p, v) : nomem(p);
+    p->next = p->depth ? EXPECT_COMMA_OR_END : EXPECT_NOTHING;
+    return push(p, v);
 }
 
 static status open_container(parser *p, bool object)
@@ -72,17 +78,66 @@ static status open_container(parser *p, bool object)
     if (p->depth >= p->max_depth) {
         return json_lex_fault(&p->x, p->x.at, "nested deeper than %zu", p->max_depth);
     }
-    struct json_object *v = object ? json_object_new_object() : json_object_new_array();
-    status st = place_new_take(p, v);
-    if (st == ST_OK) {
-        p->open[p->depth++] = v;
-        p->next = object ? EXPECT_KEY_OR_END : EXPECT_VALUE_OR_END;
-        p->x.at++;
-    }
-    return st;
+    p->open[p->depth++] = (level){p->n, object};
+    p->next = object ? EXPECT_KEY_OR_END : EXPECT_VALUE_OR_END;
+    p->x.at++;
+    return push(p, (json){.type = object ? JSON_OBJECT : JSON_ARRAY});
 }
 
-static status parse_string(parser *p)
+static status duplicate(const parser *p, const json *key)
+{
+    size_t quote = (size_t)(key->as.string - p->copy) - 1;
+    return err_at(p->x.e, ST_BAD_REQUEST, quote, key->as.string,
+                  "bad JSON at byte %zu: duplicate key \"%.128s\"", quote, key->as.string);
+}
+
+/* Refuses keys that stand twice; fills the index of a large object on the way. */
+static status check_members(const parser *p, const json *v)
+{
+    if (v->len > JSON_SMALL_OBJECT) {
+        memset(v->as.nodes + 2 * (size_t)v->len, 0, json_index_slots(v->len) * sizeof(uint32_t));
+    }
+    for (uint32_t i = 0; i < v->len; i++) {
+        const json *key = &v->as.nodes[2 * (size_t)i];
+        uint32_t *slot = NULL;
+        size_t found =
+            json_member_find(v, key->as.string, key->len, &slot); /* without an index it finds i itself */
+        if (found < i) {
+            return duplicate(p, key);
+        }
+        if (slot) {
+            *slot = i + 1;
+        }
+    }
+    return ST_OK;
+}
+
+/* The container that ends takes its children off the stack. */
+static status close_container(parser *p)
+{
+    level l = p->open[--p->depth];
+    json *v = &p->stack[l.first];
+    size_t n_nodes = p->n - l.first - 1;
+    size_t n = l.object ? n_nodes / 2 : n_nodes;
+    size_t n_index = l.object && n > JSON_SMALL_OBJECT ? json_index_slots(n) : 0;
+    p->x.at++;
+    p->next = p->depth ? EXPECT_COMMA_OR_END : EXPECT_NOTHING;
+    if (n == 0) {
+        return ST_OK;
+    }
+    /* JSON_MAX_BYTES bounds n: no overflow */
+    v->as.nodes = arena_alloc(&p->doc->mem, n_nodes * sizeof *v + n_index * sizeof(uint32_t));
+    if (!v->as.nodes) {
+        return nomem(p);
+    }
+    memcpy(v->as.nodes, v + 1, n_nodes * sizeof *v);
+    v->len = (uint32_t)n;
+    p->n = l.first + 1;
+    return l.object ? check_members(p, v) : ST_OK;
+}
+
+/* The string at x.at, decoded in the copy. */
+static status read_string(parser *p, json *v)
 {
     size_t start = p->x.at + 1;
     bool escaped;
@@ -90,35 +145,51 @@ static status parse_string(parser *p)
     if (st != ST_OK) {
         return st;
     }
-    const char *s = p->x.text + start;
+    char *s = p->copy + start;
     size_t n = p->x.at - 1 - start;
     if (escaped) {
-        buf_reset(&p->scratch);
-        if (json_lex_unescape(&p->scratch, s, n) != ST_OK) {
-            return nomem(p);
-        }
-        s = p->scratch.data;
-        n = p->scratch.len;
+        n = json_lex_unescape(s, p->x.text + start, n);
     }
-    return place_new_take(p, json_object_new_string_len(s, (int)n));
+    s[n] = '\0';
+    *v = (json){.type = JSON_STRING, .len = (uint32_t)n, .as.string = s};
+    return ST_OK;
+}
+
+static status parse_string(parser *p)
+{
+    json v;
+    status st = read_string(p, &v);
+    return st == ST_OK ? push_value(p, v) : st;
+}
+
+static status parse_key(parser *p)
+{
+    json key;
+    size_t quote = p->x.at;
+    if (p->x.text[quote] != '"') {
+        return json_lex_fault(&p->x, quote, "expected a key in double quotes");
+    }
+    status st = read_string(p, &key);
+    if (st != ST_OK) {
+        return st;
+    }
+    if (memchr(key.as.string, '\0', key.len)) {
+        /* Keys are looked up and written as C strings: one that is longer than it looks would pass for
+         * another. */
+        return json_lex_fault(&p->x, quote, "a key holds U+0000");
+    }
+    p->next = EXPECT_COLON;
+    return push(p, key);
 }
 
 static status parse_float(parser *p, size_t start)
 {
-    buf_reset(&p->scratch);
-    if (buf_append(&p->scratch, p->x.text + start, p->x.at - start) != ST_OK) {
-        return nomem(p);
-    }
-    locale_t c_locale = newlocale(LC_ALL_MASK, "C", NULL); /* glibc's static one: nothing is allocated */
-    if (!c_locale) {
-        return nomem(p);
-    }
-    double v = strtod_l(p->scratch.data, NULL, c_locale);
-    freelocale(c_locale);
+    /* The copy ends with a NUL, and what follows the number there cannot lengthen it. */
+    double v = strtod_l(p->copy + start, NULL, p->c_locale);
     if (isinf(v)) {
         return json_lex_fault(&p->x, start, "a number overflows a double");
     }
-    return place_new_take(p, json_object_new_double(v));
+    return push_value(p, (json){.type = JSON_DOUBLE, .as.f64 = v});
 }
 
 static status parse_number(parser *p)
@@ -137,21 +208,15 @@ static status parse_number(parser *p)
         v = v * 10 + (uint64_t)(p->x.text[i] - '0');
     }
     if (negative) {
-        return place_new_take(p, json_object_new_int64((int64_t)(0 - v)));
+        v = 0 - v;
     }
-    return place_new_take(p, v > INT64_MAX ? json_object_new_uint64(v) : json_object_new_int64((int64_t)v));
+    return push_value(p, (json){.type = JSON_INT, .is_u64 = !negative && v > INT64_MAX, .as.u64 = v});
 }
 
-static status parse_bool(parser *p, bool v)
+static status parse_word(parser *p, const char *word, json v)
 {
-    status st = json_lex_word(&p->x, v ? "true" : "false");
-    return st == ST_OK ? place_new_take(p, json_object_new_boolean(v)) : st;
-}
-
-static status parse_null(parser *p)
-{
-    status st = json_lex_word(&p->x, "null");
-    return st == ST_OK ? place_take(p, NULL) : st;
+    status st = json_lex_word(&p->x, word);
+    return st == ST_OK ? push_value(p, v) : st;
 }
 
 static status parse_value(parser *p)
@@ -164,10 +229,11 @@ static status parse_value(parser *p)
     case '"':
         return parse_string(p);
     case 't':
+        return parse_word(p, "true", (json){.type = JSON_BOOL, .as.boolean = true});
     case 'f':
-        return parse_bool(p, c == 't');
+        return parse_word(p, "false", (json){.type = JSON_BOOL});
     case 'n':
-        return parse_null(p);
+        return parse_word(p, "null", (json){.type = JSON_NULL});
     default:
         if (c == '-' || (c >= '0' && c <= '9')) {
             return parse_number(p);
@@ -176,45 +242,21 @@ static status parse_value(parser *p)
     }
 }
 
-static status parse_key(parser *p)
-{
-    size_t quote = p->x.at;
-    bool escaped;
-    if (p->x.text[quote] != '"') {
-        return json_lex_fault(&p->x, quote, "expected a key in double quotes");
-    }
-    status st = json_lex_string(&p->x, &escaped);
-    if (st != ST_OK) {
-        return st;
-    }
-    buf_reset(&p->key);
-    if (json_lex_unescape(&p->key, p->x.text + quote + 1, p->x.at - quote - 2) != ST_OK) {
-        return nomem(p);
-    }
-    const char *key = buf_str(&p->key);
-    if (strlen(key) != p->key.len) {
-        return json_lex_fault(&p->x, quote, "a key holds U+0000"); /* json-c's keys are C strings */
-    }
-    if (json_object_object_get_ex(p->open[p->depth - 1], key, NULL)) {
-        return err_at(p->x.e, ST_BAD_REQUEST, quote, key, "bad JSON at byte %zu: duplicate key \"%.128s\"",
-                      quote, key);
-    }
-    p->next = EXPECT_COLON;
-    return ST_OK;
-}
-
 /* At a byte that is not white space. */
 static status step(parser *p)
 {
     char c = p->x.text[p->x.at];
     char end = in_object(p) ? '}' : ']';
-    bool may_end =
-        p->next == EXPECT_COMMA_OR_END || p->next == EXPECT_KEY_OR_END || p->next == EXPECT_VALUE_OR_END;
-    if (may_end && c == end) {
-        p->x.at++;
-        p->depth--;
-        p->next = p->depth ? EXPECT_COMMA_OR_END : EXPECT_NOTHING;
-        return ST_OK;
+    switch (p->next) {
+    case EXPECT_VALUE_OR_END:
+    case EXPECT_KEY_OR_END:
+    case EXPECT_COMMA_OR_END:
+        if (c == end) {
+            return close_container(p);
+        }
+        break;
+    default:
+        break;
     }
     switch (p->next) {
     case EXPECT_VALUE:
@@ -244,9 +286,6 @@ static status step(parser *p)
 
 static status parse_text(parser *p)
 {
-    if (p->x.len > JSON_MAX_BYTES) {
-        return json_lex_fault(&p->x, JSON_MAX_BYTES, "%zu bytes are more than %zu", p->x.len, JSON_MAX_BYTES);
-    }
     while (p->x.at < p->x.len) {
         char c = p->x.text[p->x.at];
         if (c == ' ' || c == '\t' || c == '\n' || c == '\r') {
@@ -258,31 +297,56 @@ static status parse_text(parser *p)
             return st;
         }
     }
-    return p->next == EXPECT_NOTHING ? ST_OK : json_lex_fault(&p->x, p->x.len, "the text ends too early");
+    if (p->next != EXPECT_NOTHING) {
+        return json_lex_fault(&p->x, p->x.len, "the text ends too early");
+    }
+    p->doc->root = p->stack[0];
+    return ST_OK;
+}
+
+/* The document with its copy of the text. */
+static status begin(parser *p)
+{
+    size_t len = p->x.len;
+    if (len > JSON_MAX_BYTES) {
+        return json_lex_fault(&p->x, JSON_MAX_BYTES, "%zu bytes are more than %zu", len, JSON_MAX_BYTES);
+    }
+    p->c_locale = newlocale(LC_ALL_MASK, "C", NULL); /* numbers have a '.' whatever the program has set */
+    p->doc = mem_calloc(1, sizeof *p->doc);
+    if (!p->doc || !p->c_locale) {
+        return nomem(p);
+    }
+    size_t chunk = 2 * len;
+    chunk = chunk < MIN_CHUNK_BYTES ? MIN_CHUNK_BYTES : chunk > MAX_CHUNK_BYTES ? MAX_CHUNK_BYTES : chunk;
+    arena_init(&p->doc->mem, chunk);
+    p->copy = arena_strndup(&p->doc->mem, p->x.text, len);
+    return p->copy ? ST_OK : nomem(p);
 }
 
 status json_parse(const char *text, size_t len, size_t max_depth, json_doc **out, err *e)
 {
     parser p = {.x = {text, len, 0, e}, .next = EXPECT_VALUE};
     p.max_depth = max_depth < JSON_MAX_DEPTH ? max_depth : JSON_MAX_DEPTH;
-    json_doc *d = mem_calloc(1, sizeof *d);
-    status st = d ? parse_text(&p) : nomem(&p);
+    status st = begin(&p);
     if (st == ST_OK) {
-        d->root = p.root;
-        *out = d;
-    } else {
-        json_object_put(p.root);
-        mem_free(d);
+        st = parse_text(&p);
     }
-    buf_release(&p.key);
-    buf_release(&p.scratch);
+    if (st == ST_OK) {
+        *out = p.doc;
+        p.doc = NULL;
+    }
+    json_doc_free(p.doc);
+    mem_free(p.stack);
+    if (p.c_locale) {
+        freelocale(p.c_locale);
+    }
     return st;
 }
 
 void json_doc_free(json_doc *d)
 {
     if (d) {
-        json_object_put(d->root);
+        arena_release(&d->mem);
         mem_free(d);
     }
 }

@@ -1,76 +1,87 @@
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/json_int.h"
 
-/* A `json` is json-c's object under another name: these two casts are the only places that know. */
-static struct json_object *raw(const json *v)
+/* Outside, null is NULL. */
+static const json *view(const json *node)
 {
-    union {
-        const json *ours;
-        struct json_object *theirs; /* json-c takes no const, but its readers change nothing we can see */
-    } u = {.ours = v};
-    return u.theirs;
+    return node->type == JSON_NULL ? NULL : node;
 }
 
-static const json *view(const struct json_object *o)
+static bool key_equal(const json *key, const char *s, size_t len)
 {
-    return (const json *)o;
+    return key->len == len && memcmp(key->as.string, s, len) == 0;
+}
+
+size_t json_index_slots(size_t len)
+{
+    size_t n = 4 * JSON_SMALL_OBJECT;
+    while (n < 2 * len) {
+        n *= 2;
+    }
+    return n;
+}
+
+size_t json_member_find(const json *obj, const char *key, size_t key_len, uint32_t **slot)
+{
+    json *nodes = obj->as.nodes;
+    size_t len = obj->len;
+    if (len <= JSON_SMALL_OBJECT) {
+        for (size_t i = 0; i < len; i++) {
+            if (key_equal(&nodes[2 * i], key, key_len)) {
+                return i;
+            }
+        }
+        return SIZE_MAX;
+    }
+    uint32_t *index = (uint32_t *)(nodes + 2 * len);
+    size_t mask = json_index_slots(len) - 1;
+    /* Keyed: a client cannot prepare keys that all fall into one place. */
+    size_t at = (size_t)hash64_keyed(key, key_len) & mask;
+    for (; index[at] != 0; at = (at + 1) & mask) {
+        size_t i = index[at] - 1;
+        if (key_equal(&nodes[2 * i], key, key_len)) {
+            return i;
+        }
+    }
+    if (slot) {
+        *slot = &index[at];
+    }
+    return SIZE_MAX;
 }
 
 const json *json_root(const json_doc *d)
 {
-    return view(d->root);
+    return view(&d->root);
 }
 
 json_type json_kind(const json *v)
 {
-    switch (json_object_get_type(raw(v))) {
-    case json_type_boolean:
-        return JSON_BOOL;
-    case json_type_int:
-        return JSON_INT;
-    case json_type_double:
-        return JSON_DOUBLE;
-    case json_type_string:
-        return JSON_STRING;
-    case json_type_array:
-        return JSON_ARRAY;
-    case json_type_object:
-        return JSON_OBJECT;
-    case json_type_null:
-        break;
-    }
-    return JSON_NULL;
+    return v ? (json_type)v->type : JSON_NULL;
 }
 
 bool json_get(const json *obj, const char *key, const json **out)
 {
-    struct json_object *member = NULL;
-    if (json_kind(obj) != JSON_OBJECT || !json_object_object_get_ex(raw(obj), key, &member)) {
+    size_t i = json_kind(obj) == JSON_OBJECT ? json_member_find(obj, key, strlen(key), NULL) : SIZE_MAX;
+    if (i == SIZE_MAX) {
         return false;
     }
     if (out) {
-        *out = view(member);
+        *out = view(&obj->as.nodes[2 * i + 1]);
     }
     return true;
 }
 
 size_t json_len(const json *v)
 {
-    switch (json_kind(v)) {
-    case JSON_ARRAY:
-        return json_object_array_length(raw(v));
-    case JSON_OBJECT:
-        return (size_t)json_object_object_length(raw(v));
-    default:
-        return 0;
-    }
+    json_type kind = json_kind(v);
+    return kind == JSON_ARRAY || kind == JSON_OBJECT ? v->len : 0;
 }
 
 const json *json_at(const json *arr, size_t i)
 {
-    return i < json_len(arr) && json_kind(arr) == JSON_ARRAY ? view(json_object_array_get_idx(raw(arr), i))
-                                                             : NULL;
+    return json_kind(arr) == JSON_ARRAY && i < arr->len ? view(&arr->as.nodes[i]) : NULL;
 }
 
 void json_each(const json *obj, json_member_fn fn, void *ctx)
@@ -78,10 +89,9 @@ void json_each(const json *obj, json_member_fn fn, void *ctx)
     if (json_kind(obj) != JSON_OBJECT) {
         return;
     }
-    /* json-c keeps members in the order in which they came. */
-    for (struct lh_entry *at = lh_table_head(json_object_get_object(raw(obj))); at; at = lh_entry_next(at)) {
-        const char *key = lh_entry_k(at);
-        if (!fn(ctx, key, strlen(key), view(lh_entry_v(at)))) {
+    for (size_t i = 0; i < obj->len; i++) {
+        const json *key = &obj->as.nodes[2 * i];
+        if (!fn(ctx, key->as.string, key->len, view(key + 1))) {
             return;
         }
     }
@@ -93,38 +103,41 @@ const char *json_string(const json *v, size_t *len)
         return NULL;
     }
     if (len) {
-        *len = (size_t)json_object_get_string_len(raw(v));
+        *len = v->len;
     }
-    return json_object_get_string(raw(v));
+    return v->as.string;
 }
 
 bool json_i64(const json *v, int64_t *out)
 {
-    /* json-c clamps on reading: only a literal of 2^63 and more has an unsigned value above INT64_MAX. */
-    if (json_kind(v) != JSON_INT || json_object_get_uint64(raw(v)) > INT64_MAX) {
+    if (json_kind(v) != JSON_INT || v->is_u64) {
         return false;
     }
-    *out = json_object_get_int64(raw(v));
+    *out = v->as.i64;
     return true;
 }
 
 bool json_u64(const json *v, uint64_t *out)
 {
-    if (json_kind(v) != JSON_INT || json_object_get_int64(raw(v)) < 0) {
+    if (json_kind(v) != JSON_INT || (!v->is_u64 && v->as.i64 < 0)) {
         return false;
     }
-    *out = json_object_get_uint64(raw(v));
+    *out = v->as.u64;
     return true;
 }
 
 bool json_f64(const json *v, double *out)
 {
-    json_type kind = json_kind(v);
-    if (kind != JSON_INT && kind != JSON_DOUBLE) {
+    switch (json_kind(v)) {
+    case JSON_INT:
+        *out = v->is_u64 ? (double)v->as.u64 : (double)v->as.i64;
+        return true;
+    case JSON_DOUBLE:
+        *out = v->as.f64;
+        return true;
+    default:
         return false;
     }
-    *out = json_object_get_double(raw(v));
-    return true;
 }
 
 bool json_bool(const json *v, bool *out)
@@ -132,6 +145,6 @@ bool json_bool(const json *v, bool *out)
     if (json_kind(v) != JSON_BOOL) {
         return false;
     }
-    *out = json_object_get_boolean(raw(v)) != 0;
+    *out = v->as.boolean;
     return true;
 }

@@ -18,7 +18,7 @@ static atomic_bool fail_sticky;
 static _Thread_local unsigned guard_depth;
 #endif
 
-/* Counts one allocation; false if the test hook wants it to fail. */
+/* Counts one allocation; false if the test hook wants it to fail or no object can be that large. */
 static bool may_allocate(size_t n_bytes)
 {
 #ifdef HEARTH_DEBUG
@@ -28,6 +28,9 @@ static bool may_allocate(size_t n_bytes)
     }
 #endif
     uint64_t number = atomic_fetch_add_explicit(&n_allocs, 1, memory_order_relaxed) + 1;
+    if (n_bytes > PTRDIFF_MAX) {
+        return false;
+    }
     uint64_t target = atomic_load_explicit(&fail_number, memory_order_relaxed);
     if (target == 0) {
         return true;

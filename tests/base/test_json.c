@@ -80,7 +80,7 @@ static const struct {
     {"\"a\"\"b\"", 3},
     {"1]", 1},
     {"[]]", 2},
-    /* not JSON, though json-c takes it */
+    /* not JSON, though json-c and others take it */
     {"NaN", 0},
     {"nan", 0},
     {"Infinity", 0},
@@ -363,8 +363,8 @@ static void test_strings(void **state)
         {"\"\\\"\\\\\\/\\b\\f\\n\\r\\t\"", "\"\\/\b\f\n\r\t", 8},
         {"\"\\u0041\\u00e9\\u20AC\\uD83D\\uDE00\"", "A\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80", 10},
         {"\"x\\uFFFFy\xEF\xBF\xBD\"", "x\xEF\xBF\xBFy\xEF\xBF\xBD", 8},
-        {"\"a long string that does not fit into json-c's object itself, with one \\n in it\"",
-         "a long string that does not fit into json-c's object itself, with one \n in it", 77},
+        {"\"a long string, longer than any that a reader might keep in a node, with one \\n in it\"",
+         "a long string, longer than any that a reader might keep in a node, with one \n in it", 83},
     };
     for (size_t i = 0; i < N_OF(cases); i++) {
         json_doc *d = must_parse(cases[i].text);
@@ -490,6 +490,45 @@ static void test_depth(void **state)
     assert_int_equal(json_parse(text, JSON_MAX_BYTES + 1, 1, &d, &e), ST_BAD_REQUEST); /* not read at all */
 }
 
+/* Around the size where an index begins and where it doubles: each member is found, each duplicate too. */
+static void test_large_objects(void **state)
+{
+    static const unsigned sizes[] = {1, 7, 8, 9, 10, 15, 16, 17, 31, 32, 33, 64, 65, 1000};
+    for (size_t k = 0; k < N_OF(sizes); k++) {
+        buf b = {0};
+        unsigned n = sizes[k];
+        for (unsigned i = 0; i < n; i++) {
+            assert_int_equal(buf_printf(&b, "%s\"k%u\":%u", i ? "," : "{", i, i), ST_OK);
+        }
+        assert_int_equal(buf_append_char(&b, '}'), ST_OK);
+        json_doc *d = must_parse(b.data);
+        const json *v = NULL;
+        assert_int_equal(json_len(json_root(d)), n);
+        for (unsigned i = 0; i < n; i++) {
+            char key[16];
+            uint64_t number = 0;
+            snprintf(key, sizeof key, "k%u", i);
+            assert_true(json_get(json_root(d), key, &v) && json_u64(v, &number));
+            assert_int_equal(number, i);
+        }
+        assert_false(json_get(json_root(d), "k", &v));
+        assert_false(json_get(json_root(d), "k99999", &v));
+        json_doc_free(d);
+        d = NULL;
+        size_t at = b.len; /* the quote of the key that comes next */
+        b.data[b.len - 1] = ',';
+        for (unsigned i = 0; i < n; i += 1 + n / 5) {
+            err e;
+            buf_truncate(&b, at);
+            assert_int_equal(buf_printf(&b, "\"k%u\":{}}", i), ST_OK);
+            assert_int_equal(json_parse(b.data, b.len, DEPTH, &d, &e), ST_BAD_REQUEST);
+            assert_true(e.offset == at);
+            assert_null(d);
+        }
+        buf_release(&b);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -503,6 +542,7 @@ int main(void)
         cmocka_unit_test(test_wrong_type),
         cmocka_unit_test(test_duplicate_named),
         cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_large_objects),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

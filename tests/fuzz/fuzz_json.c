@@ -1,6 +1,7 @@
 /*
- * json under any bytes: the reader never crashes; what it accepts, the writer can write, and what the writer
- * wrote is accepted again and is a fixed point (written once more it is the same bytes).
+ * json under any bytes: the reader never crashes; each member is found by its key; what it accepts, the
+ * writer can write, and what the writer wrote is accepted again and is a fixed point (written once more it is
+ * the same bytes).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,11 +12,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void write_value(json_w *w, const json *v);
 
+typedef struct member_ctx {
+    json_w *w;
+    const json *obj;
+} member_ctx;
+
 static bool write_member(void *ctx, const char *key, size_t key_len, const json *v)
 {
-    (void)key_len;
-    json_w_key(ctx, key);
-    write_value(ctx, v);
+    const member_ctx *c = ctx;
+    const json *found = NULL;
+    if (strlen(key) != key_len || !json_get(c->obj, key, &found) || found != v) {
+        abort(); /* what is visited is found by its key */
+    }
+    json_w_key(c->w, key);
+    write_value(c->w, v);
     return true;
 }
 
@@ -64,7 +74,7 @@ static void write_value(json_w *w, const json *v)
         break;
     case JSON_OBJECT:
         json_w_obj_open(w);
-        json_each(v, write_member, w);
+        json_each(v, write_member, &(member_ctx){w, v});
         json_w_obj_close(w);
         break;
     }
