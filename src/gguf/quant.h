@@ -1,7 +1,7 @@
 /*
- * quant: rows of values <-> rows of blocks, in plain C. Dequantising is exact as the format defines it (each value
- * rounded once per operation of the format's own formula, in fp32). Quantising makes files for tests and tools; it
- * is not the fastest, it is deterministic. Pure functions, any thread.
+ * quant: rows of values <-> rows of blocks, in plain C. Dequantising is exact as the format defines it (each
+ * value rounded once per operation of the format's own formula, in fp32). Quantising makes files for tests
+ * and tools; it is not the fastest, it is deterministic. Pure functions, any thread.
  *
  * Supported now: F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q6_K.
  */

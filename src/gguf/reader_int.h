@@ -9,7 +9,8 @@
  *   reader_split.c  names of parts; all parts together          (gguf_split_*)
  *   reader_get.c    finding keys and tensors, typed reading
  *
- * A part is parsed into its own tables first; nothing of it is handed out before every part passed every check.
+ * A part is parsed into its own tables first; nothing of it is handed out before every part passed every
+ * check.
  */
 #ifndef HEARTH_GGUF_READER_INT_H
 #define HEARTH_GGUF_READER_INT_H
@@ -68,14 +69,15 @@ struct gguf_file {
     uint64_t n_strings; /* in string arrays, all parts: held against GGUF_MAX_STRINGS */
 };
 
-/* Fails with ST_LOAD_FAILED: "<label>: <what> <name> at byte <at>: <why>". name may be empty (then what is the
- * field). */
-status gguf_part_fail(const gguf_part *part, err *e, uint64_t at, const char *what, gguf_str name, const char *fmt,
-                      ...) __attribute__((format(printf, 6, 7)));
+/* Fails with ST_LOAD_FAILED: "<label>: <what> <name> at byte <at>: <why>". name may be empty (then what is
+ * the field). */
+status gguf_part_fail(const gguf_part *part, err *e, uint64_t at, const char *what, gguf_str name,
+                      const char *fmt, ...) __attribute__((format(printf, 6, 7)));
 status gguf_part_vfail(const gguf_part *part, err *e, uint64_t at, const char *what, gguf_str name,
                        const char *fmt, va_list args) __attribute__((format(printf, 6, 0)));
 
-/* Fills kv, tensors (data still NULL), keys, version, alignment, split_* of a part whose bytes and size are set. */
+/* Fills kv, tensors (data still NULL), keys, version, alignment, split_* of a part whose bytes and size are
+ * set. */
 status gguf_table_parse(gguf_file *f, gguf_part *part, err *e);
 /* Places every tensor of a parsed part in its bytes: alignment, bounds, overlap. */
 status gguf_data_check(gguf_file *f, gguf_part *part, err *e);
@@ -94,9 +96,10 @@ char *gguf_split_path(arena *mem, const char *path, size_t stem_len, uint64_t no
 status gguf_split_join(gguf_file *f, err *e);
 
 /*
- * The same as gguf_open over parts that lie in the caller's memory, in order, each aligned to 64 bytes; they must
- * stay until gguf_close. A split set is read only if n_parts is its whole count.
+ * The same as gguf_open over parts that lie in the caller's memory, in order, each aligned to 64 bytes; they
+ * must stay until gguf_close. A split set is read only if n_parts is its whole count.
  */
-status gguf_open_memory(const void *const *parts, const size_t *n_bytes, size_t n_parts, gguf_file **out, err *e);
+status gguf_open_memory(const void *const *parts, const size_t *n_bytes, size_t n_parts, gguf_file **out,
+                        err *e);
 
 #endif

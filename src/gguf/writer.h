@@ -1,7 +1,8 @@
 /*
- * writer: makes a GGUF v3 file. Keys and tensors are added first (copied), then gguf_writer_finish writes header,
- * table and the data in the order added, padded to the alignment, through a temporary file in the same folder,
- * fsync and rename: the target is whole or untouched. One owner thread. Duplicate keys and tensors are refused.
+ * writer: makes a GGUF v3 file. Keys and tensors are added first (copied), then gguf_writer_finish writes
+ * header, table and the data in the order added, padded to the alignment, through a temporary file in the
+ * same folder, fsync and rename: the target is whole or untouched. One owner thread. Duplicate keys and
+ * tensors are refused.
  */
 #ifndef HEARTH_GGUF_WRITER_H
 #define HEARTH_GGUF_WRITER_H
@@ -30,8 +31,8 @@ status gguf_writer_str_array(gguf_writer *w, const char *key, const gguf_str *st
 status gguf_writer_copy_kv(gguf_writer *w, const gguf_kv *kv);
 
 /* dims[0] = row length. data (n_bytes for type and dims) is borrowed until finish. */
-status gguf_writer_tensor(gguf_writer *w, const char *name, gguf_type type, const uint64_t *dims, uint32_t n_dims,
-                          const void *data, err *e);
+status gguf_writer_tensor(gguf_writer *w, const char *name, gguf_type type, const uint64_t *dims,
+                          uint32_t n_dims, const void *data, err *e);
 status gguf_writer_finish(gguf_writer *w, const char *path, err *e);
 
 #endif
