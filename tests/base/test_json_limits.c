@@ -30,6 +30,15 @@ static void make_numbers(buf *b, size_t n)
     put(b, "]");
 }
 
+static void make_floats(buf *b, size_t n)
+{
+    put(b, "[0.5");
+    while (b->len < n) {
+        put(b, ",-12.25e-3");
+    }
+    put(b, "]");
+}
+
 static void make_keys(buf *b, size_t n)
 {
     put(b, "{\"k\":0");
@@ -115,10 +124,11 @@ static void test_linear(void **state)
         const char *name;
         make_fn make;
     } shapes[] = {
-        {"numbers", make_numbers},       {"keys", make_keys},
-        {"objects", make_objects},       {"text", make_text},
-        {"escapes", make_escapes},       {"long key", make_long_key},
-        {"long float", make_long_float}, {"space", make_space},
+        {"numbers", make_numbers},   {"floats", make_floats},
+        {"keys", make_keys},         {"objects", make_objects},
+        {"text", make_text},         {"escapes", make_escapes},
+        {"long key", make_long_key}, {"long float", make_long_float},
+        {"space", make_space},
     };
     for (size_t i = 0; i < N_OF(shapes); i++) {
         buf small = {0}, large = {0};
