@@ -1,0 +1,436 @@
+/*
+ * The sampler against an independent implementation of the distribution (plain double, sorting) by
+ * chi-square, and against rule 7 taken literally where it names a single token.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/philox.h"
+#include "engine/sampler.h"
+#include "kern/fmath.h"
+
+#define N_VOCAB 24
+#define N_DRAWS 200000
+
+typedef struct setting {
+    const char *name;
+    sampling p;
+} setting;
+
+static float logits[N_VOCAB];
+static const int32_t history[] = {3, 5, 5, 7, 1, 9, 5, 7, 7, 7}; /* prompt of 5, reply of 5 */
+#define N_PROMPT 5
+static const int32_t eog[] = {2, 11};
+static const logit_bias biases[] = {{4, 1.5f}, {8, -2.0f}, {10, -INFINITY}};
+
+static void make_logits(void)
+{
+    for (uint32_t i = 0; i < N_VOCAB; i++) {
+        uint32_t out[4], ctr[4] = {i, 99, 0, 0}, key[2] = {7, 7};
+        philox4x32_10(ctr, key, out);
+        logits[i] = (float)(out[0] >> 8) * 0x1p-24f * 6.0f - 3.0f;
+    }
+    logits[20] = logits[21]; /* a tie */
+}
+
+static sampler_in input_at(int32_t position)
+{
+    return (sampler_in){logits, history, sizeof history / sizeof *history, N_PROMPT, position, eog, 2};
+}
+
+typedef struct entry {
+    double value;
+    int id;
+    double prob;
+} entry;
+
+static int descending(const void *a, const void *b)
+{
+    const entry *x = a, *y = b;
+    return x->value != y->value ? (x->value < y->value ? 1 : -1) : x->id - y->id;
+}
+
+/* The logits after bias, end-token rules and penalties, as the field defines them. */
+static void adjust(const sampling *p, double *l)
+{
+    size_t n = sizeof history / sizeof *history;
+    for (int i = 0; i < N_VOCAB; i++) {
+        l[i] = (double)logits[i];
+    }
+    for (size_t i = 0; i < p->n_bias; i++) {
+        l[p->bias[i].token] += (double)p->bias[i].bias;
+    }
+    if (p->ignore_eos || (int32_t)(n - N_PROMPT) < p->min_tokens) {
+        l[eog[0]] = l[eog[1]] = -HUGE_VAL;
+    }
+    size_t from = p->repeat_last_n < 0 || (size_t)p->repeat_last_n > n ? 0 : n - (size_t)p->repeat_last_n;
+    for (int t = 0; t < N_VOCAB; t++) {
+        int in_window = 0, in_reply = 0;
+        for (size_t i = 0; i < n; i++) {
+            in_window |= i >= from && history[i] == t;
+            in_reply += i >= N_PROMPT && history[i] == t;
+        }
+        if (in_window) {
+            l[t] = l[t] > 0 ? l[t] / (double)p->repetition_penalty : l[t] * (double)p->repetition_penalty;
+        }
+        if (in_reply) {
+            l[t] -= (double)p->presence_penalty + in_reply * (double)p->frequency_penalty;
+        }
+    }
+}
+
+static void normalise(entry *e, int n)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++) {
+        e[i].prob = exp(e[i].value - e[0].value);
+        sum += e[i].prob;
+    }
+    for (int i = 0; i < n; i++) {
+        e[i].prob /= sum;
+    }
+}
+
+static void expected(const sampling *p, double probs[N_VOCAB])
+{
+    double l[N_VOCAB];
+    entry e[N_VOCAB];
+    int n = 0;
+    adjust(p, l);
+    for (int i = 0; i < N_VOCAB; i++) {
+        if (!isinf(l[i])) {
+            e[n++] = (entry){l[i] / (double)p->temperature, i, 0};
+        }
+    }
+    qsort(e, (size_t)n, sizeof *e, descending);
+    n = p->top_k > 0 && p->top_k < n ? p->top_k : n;
+    normalise(e, n);
+    if (p->top_p < 1) {
+        double reached = 0;
+        int keep = 0;
+        while (keep < n && reached < (double)p->top_p) {
+            reached += e[keep++].prob;
+        }
+        n = keep;
+    }
+    int keep = 0;
+    while (keep < n && e[keep].prob >= (double)p->min_p * e[0].prob) {
+        keep++;
+    }
+    n = keep;
+    normalise(e, n);
+    memset(probs, 0, N_VOCAB * sizeof *probs);
+    for (int i = 0; i < n; i++) {
+        probs[e[i].id] = e[i].prob;
+    }
+}
+
+/* Chi-square at a level of about 1e-6 (Wilson and Hilferty's cube-root approximation, z = 4.75). */
+static double critical(int df)
+{
+    double k = 2.0 / (9.0 * df);
+    return df * pow(1 - k + 4.75 * sqrt(k), 3);
+}
+
+static void check_counts(const char *name, const double *probs, const int *counts)
+{
+    double chi = 0, rest_expected = 0, rest_seen = 0;
+    int bins = 0;
+    for (int i = 0; i < N_VOCAB; i++) {
+        double want = probs[i] * N_DRAWS;
+        if (probs[i] == 0) {
+            if (counts[i] != 0) {
+                fail_msg("%s: token %d is no candidate but was drawn %d times", name, i, counts[i]);
+            }
+        } else if (want < 10) {
+            rest_expected += want;
+            rest_seen += counts[i];
+        } else {
+            chi += (counts[i] - want) * (counts[i] - want) / want;
+            bins++;
+        }
+    }
+    if (rest_expected >= 5) {
+        chi += (rest_seen - rest_expected) * (rest_seen - rest_expected) / rest_expected;
+        bins++;
+    }
+    if (bins > 1 && chi > critical(bins - 1)) {
+        fail_msg("%s: chi-square %.1f over %d bins exceeds %.1f", name, chi, bins, critical(bins - 1));
+    }
+}
+
+static sampling with(float t, int32_t k, float top_p, float min_p)
+{
+    sampling p = sampling_default();
+    p.temperature = t;
+    p.top_k = k;
+    p.top_p = top_p;
+    p.min_p = min_p;
+    return p;
+}
+
+static size_t make_settings(setting *s)
+{
+    size_t n = 0;
+    s[n++] = (setting){"T 1", with(1, 0, 1, 0)};
+    s[n++] = (setting){"T 0.5", with(0.5f, 0, 1, 0)};
+    s[n++] = (setting){"T 3", with(3, 0, 1, 0)};
+    s[n++] = (setting){"top-k 5", with(1, 5, 1, 0)};
+    s[n++] = (setting){"top-k 1", with(1, 1, 1, 0)};
+    s[n++] = (setting){"top-k beyond the vocabulary", with(1, 1000, 1, 0)};
+    s[n++] = (setting){"top-p 0.7", with(1, 0, 0.7f, 0)};
+    s[n++] = (setting){"top-p 0.01", with(1, 0, 0.01f, 0)};
+    s[n++] = (setting){"min-p 0.2", with(1, 0, 1, 0.2f)};
+    s[n++] = (setting){"all together", with(0.8f, 20, 0.9f, 0.05f)};
+    s[n] = (setting){"repetition over 4", with(1, 0, 1, 0)};
+    s[n].p.repetition_penalty = 1.7f;
+    s[n++].p.repeat_last_n = 4;
+    s[n] = (setting){"repetition over all", with(1, 0, 1, 0)};
+    s[n].p.repetition_penalty = 1.3f;
+    s[n++].p.repeat_last_n = -1;
+    s[n] = (setting){"presence and frequency", with(1, 0, 1, 0)};
+    s[n].p.presence_penalty = 0.6f;
+    s[n++].p.frequency_penalty = -0.4f;
+    s[n] = (setting){"bias", with(1, 0, 1, 0)};
+    s[n].p.bias = biases;
+    s[n++].p.n_bias = 3;
+    s[n] = (setting){"ignore_eos", with(1, 0, 1, 0)};
+    s[n++].p.ignore_eos = true;
+    s[n] = (setting){"min_tokens unmet", with(1, 0, 1, 0)};
+    s[n++].p.min_tokens = 6;
+    s[n] = (setting){"min_tokens met", with(1, 0, 1, 0)};
+    s[n++].p.min_tokens = 5;
+    return n;
+}
+
+static sampler *fresh(void)
+{
+    sampler *s = NULL;
+    assert_int_equal(sampler_new(N_VOCAB, kern_select(KERN_SET_COUNT - 1), &s), ST_OK);
+    return s;
+}
+
+static void test_distribution(void **state)
+{
+    setting settings[32];
+    size_t n = make_settings(settings);
+    sampler *s = fresh();
+    for (size_t i = 0; i < n; i++) {
+        double probs[N_VOCAB];
+        int by_position[N_VOCAB] = {0}, by_seed[N_VOCAB] = {0};
+        expected(&settings[i].p, probs);
+        for (int32_t d = 0; d < N_DRAWS; d++) {
+            sampler_out out;
+            sampler_in in = input_at(d);
+            settings[i].p.seed = 1234567890123456789u;
+            sampler_draw(s, &settings[i].p, &in, &out);
+            by_position[out.token]++;
+            if (i % 4 !=
+                0) { /* seeds are the other half of the counter-key pair: a sample of the settings will do */
+                continue;
+            }
+            in = input_at(10);
+            settings[i].p.seed = (uint64_t)d;
+            sampler_draw(s, &settings[i].p, &in, &out);
+            by_seed[out.token]++;
+        }
+        check_counts(settings[i].name, probs, by_position);
+        if (i % 4 == 0) {
+            check_counts(settings[i].name, probs, by_seed);
+        }
+    }
+    sampler_free(s);
+}
+
+/* Rule 7 word for word: the largest logit/T + noise over the whole vocabulary, no pruning. */
+static void test_rule_7(void **state)
+{
+    enum { N = 3000 };
+    static float l[N];
+    sampler *s = NULL;
+    assert_int_equal(sampler_new(N, kern_select(KERN_SET_COUNT - 1), &s), ST_OK);
+    sampling p = with(0.9f, 0, 1, 0);
+    for (int32_t pos = 0; pos < 300; pos++) {
+        p.seed = UINT64_C(0x9e3779b97f4a7c15) * (uint64_t)(pos + 1);
+        for (int i = 0; i < N; i++) {
+            l[i] = (float)((i * 7919 + pos * 104729) % 4001) * 0.01f - 20.0f;
+        }
+        int best = -1;
+        float best_score = -INFINITY;
+        for (int i = 0; i < N; i++) {
+            uint32_t out[4], ctr[4] = {(uint32_t)pos, (uint32_t)i, 0, 0};
+            uint32_t key[2] = {(uint32_t)p.seed, (uint32_t)(p.seed >> 32)};
+            philox4x32_10(ctr, key, out);
+            float u = ((float)(out[0] >> 8) + 0.5f) * 0x1p-24f;
+            float score = l[i] / p.temperature + -fm_log(-fm_log(u));
+            if (score > best_score) {
+                best = i;
+                best_score = score;
+            }
+        }
+        sampler_in in = {l, history, 10, 5, pos, eog, 2};
+        sampler_out out;
+        sampler_draw(s, &p, &in, &out);
+        assert_int_equal(out.token, best);
+    }
+    sampler_free(s);
+}
+
+static void test_greedy(void **state)
+{
+    sampler *s = fresh();
+    sampler_out out;
+    sampling p = sampling_default();
+    float tied[N_VOCAB] = {0};
+    tied[30] = tied[12] = 1;
+    sampler_in in = {tied, history, 10, 5, 10, eog, 2};
+    sampler_draw(s, &p, &in, &out);
+    assert_int_equal(out.token, 12); /* ties to the lower id */
+    p.temperature = 1e-45f;          /* logit / T overflows: greedy */
+    sampler_draw(s, &p, &in, &out);
+    assert_int_equal(out.token, 12);
+    p = with(1, 1, 1, 0);
+    sampler_draw(s, &p, &in, &out);
+    assert_int_equal(out.token, 12);
+    p = sampling_default();
+    logit_bias ban = {12, -INFINITY};
+    p.bias = &ban;
+    p.n_bias = 1;
+    sampler_draw(s, &p, &in, &out);
+    assert_int_equal(out.token, 30);
+    logit_bias all[N_VOCAB];
+    for (int i = 0; i < N_VOCAB; i++) {
+        all[i] = (logit_bias){i, -INFINITY};
+    }
+    p = with(1, 0, 1, 0);
+    p.bias = all;
+    p.n_bias = N_VOCAB;
+    sampler_draw(s, &p, &in, &out);
+    assert_int_equal(out.token, 12); /* everything forbidden: the model's own best */
+    sampler_free(s);
+}
+
+static void test_logprobs(void **state)
+{
+    sampler *s = fresh();
+    sampling p = with(1.3f, 0, 1, 0);
+    p.bias = biases; /* bias and penalties must not show in logprobs */
+    p.n_bias = 3;
+    p.top_logprobs = 7;
+    entry e[N_VOCAB];
+    for (int i = 0; i < N_VOCAB; i++) {
+        e[i] = (entry){(double)logits[i], i, 0};
+    }
+    qsort(e, N_VOCAB, sizeof *e, descending);
+    normalise(e, N_VOCAB);
+    sampler_in in = input_at(10);
+    sampler_out out;
+    sampler_draw(s, &p, &in, &out);
+    assert_int_equal(out.n_top, 7);
+    for (int i = 0; i < 7; i++) {
+        assert_int_equal(out.top[i].token, e[i].id);
+        assert_true(fabs((double)out.top[i].logprob - log(e[i].prob)) < 2e-6);
+    }
+    assert_int_equal(out.chosen.token, out.token);
+    for (int i = 0; i < N_VOCAB; i++) {
+        if (e[i].id == out.token) {
+            assert_true(fabs((double)out.chosen.logprob - log(e[i].prob)) < 2e-6);
+        }
+    }
+    sampler_free(s);
+}
+
+/* Every kernel set gives the same tokens and the same bits. */
+static void test_sets_agree(void **state)
+{
+    setting settings[32];
+    size_t n = make_settings(settings);
+    for (kern_set set = KERN_REF; set < KERN_SET_COUNT; set++) {
+        const kern_table *table = kern_table_of(set);
+        if (!table) {
+            continue;
+        }
+        sampler *ref = NULL, *other = NULL;
+        assert_int_equal(sampler_new(N_VOCAB, kern_table_of(KERN_REF), &ref), ST_OK);
+        assert_int_equal(sampler_new(N_VOCAB, table, &other), ST_OK);
+        for (size_t i = 0; i < n; i++) {
+            settings[i].p.top_logprobs = 5;
+            for (int32_t pos = 0; pos < 50; pos++) {
+                sampler_in in = input_at(pos);
+                sampler_out a, b;
+                memset(&a, 0, sizeof a);
+                memset(&b, 0, sizeof b);
+                sampler_draw(ref, &settings[i].p, &in, &a);
+                sampler_draw(other, &settings[i].p, &in, &b);
+                assert_memory_equal(&a, &b, sizeof a);
+            }
+        }
+        sampler_free(other);
+        sampler_free(ref);
+    }
+}
+
+static void test_check(void **state)
+{
+    struct {
+        const char *field;
+        sampling p;
+    } bad[16];
+    size_t n = 0;
+#define BAD(name, member, value)   \
+    bad[n].field = name;           \
+    bad[n].p = sampling_default(); \
+    bad[n++].p.member = value
+    BAD("temperature", temperature, -0.1f);
+    BAD("temperature", temperature, NAN);
+    BAD("temperature", temperature, INFINITY);
+    BAD("top_k", top_k, -1);
+    BAD("top_p", top_p, 0.0f);
+    BAD("top_p", top_p, 1.01f);
+    BAD("top_p", top_p, NAN);
+    BAD("min_p", min_p, -0.5f);
+    BAD("repetition_penalty", repetition_penalty, 0.0f);
+    BAD("presence_penalty", presence_penalty, INFINITY);
+    BAD("frequency_penalty", frequency_penalty, NAN);
+    BAD("repeat_last_n", repeat_last_n, -2);
+    BAD("min_tokens", min_tokens, -1);
+    BAD("top_logprobs", top_logprobs, 21);
+#undef BAD
+    for (size_t i = 0; i < n; i++) {
+        err e = {0};
+        assert_int_equal(sampling_check(&bad[i].p, N_VOCAB, &e), ST_INVALID_FIELD);
+        assert_string_equal(e.field, bad[i].field);
+    }
+    logit_bias outside = {N_VOCAB, 1}, twice[] = {{1, 1}, {1, 2}}, infinite = {1, INFINITY};
+    struct {
+        const logit_bias *b;
+        size_t n;
+    } lists[] = {{&outside, 1}, {twice, 2}, {&infinite, 1}};
+    for (size_t i = 0; i < 3; i++) {
+        sampling p = sampling_default();
+        err e = {0};
+        p.bias = lists[i].b;
+        p.n_bias = lists[i].n;
+        assert_int_equal(sampling_check(&p, N_VOCAB, &e), ST_INVALID_FIELD);
+        assert_string_equal(e.field, "logit_bias");
+    }
+    sampling fine = sampling_default();
+    assert_int_equal(sampling_check(&fine, N_VOCAB, NULL), ST_OK);
+}
+
+int main(void)
+{
+    make_logits();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_distribution), cmocka_unit_test(test_rule_7),     cmocka_unit_test(test_greedy),
+        cmocka_unit_test(test_logprobs),     cmocka_unit_test(test_sets_agree), cmocka_unit_test(test_check),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
