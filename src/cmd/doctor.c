@@ -1,0 +1,208 @@
+/*
+ * hearth doctor: what this CPU, memory, cgroup and kernel offer, and what hearth will make of it.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/cpu_limit.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/pool.h"
+#include "cmd/args.h"
+#include "cmd/cmd.h"
+#include "kern/kern.h"
+
+#define READ_BYTES ((size_t)256 << 20)
+#define READ_TASKS 64u
+
+typedef struct findings {
+    char cpu[128];
+    char kernel[160];
+    cpu_limit limit;
+    size_t threads;
+    int landlock_abi; /* 0 = none */
+    bool seccomp;
+    double read_gbs; /* measured, with all threads; 0 = could not */
+} findings;
+
+/* First line of `path` that begins with `key`, what stands after the colon. */
+static void read_field(const char *path, const char *key, char *out, size_t cap)
+{
+    FILE *f = fopen(path, "re");
+    char line[512];
+    snprintf(out, cap, "unknown");
+    while (f && fgets(line, sizeof line, f)) {
+        char *colon = strchr(line, ':');
+        if (strncmp(line, key, strlen(key)) == 0 && colon) {
+            line[strcspn(line, "\n")] = 0;
+            snprintf(out, cap, "%s", colon + 1 + strspn(colon + 1, " \t"));
+            break;
+        }
+    }
+    if (f) {
+        fclose(f);
+    }
+}
+
+static void read_task(void *arg, size_t task, size_t thread)
+{
+    const uint64_t *p = (const uint64_t *)arg + task * (READ_BYTES / READ_TASKS / sizeof(uint64_t));
+    uint64_t a = 0, b = 0, c = 0, d = 0;
+    for (size_t i = 0; i < READ_BYTES / READ_TASKS / sizeof(uint64_t); i += 4) {
+        a += p[i];
+        b += p[i + 1];
+        c += p[i + 2];
+        d += p[i + 3];
+    }
+    volatile uint64_t keep = a + b + c + d;
+    (void)keep;
+}
+
+/* Best of three readings of memory that no cache holds. */
+static double measure_read(size_t threads)
+{
+    pool *p = NULL;
+    unsigned char *data = mem_alloc_aligned(64, READ_BYTES);
+    double best = 0;
+    if (data && pool_new(threads, true, &p, NULL) == ST_OK) {
+        memset(data, 1, READ_BYTES);
+        for (int i = 0; i < 3; i++) {
+            uint64_t t0 = clock_mono_ns(clock_system());
+            pool_run(p, read_task, data, READ_TASKS);
+            double gbs = (double)READ_BYTES / 1e6 / clock_ms_between(t0, clock_mono_ns(clock_system()));
+            best = gbs > best ? gbs : best;
+        }
+    }
+    pool_free(p);
+    mem_free(data);
+    return best;
+}
+
+static void examine(findings *f)
+{
+    struct utsname u;
+    read_field("/proc/cpuinfo", "model name", f->cpu, sizeof f->cpu);
+    snprintf(f->kernel, sizeof f->kernel, "%s", uname(&u) == 0 ? u.release : "unknown");
+    cpu_limit_read("/", &f->limit);
+    f->threads = cpu_limit_threads(&f->limit, 0);
+    long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, 1 /* LANDLOCK_CREATE_RULESET_VERSION */);
+    f->landlock_abi = abi > 0 ? (int)abi : 0;
+    f->seccomp = prctl(PR_GET_SECCOMP) >= 0;
+    f->read_gbs = measure_read(f->threads);
+}
+
+static const char *set_state(kern_set s)
+{
+    if (!kern_set_built(s)) {
+        return kern_set_on_cpu(s) ? "on this CPU, not in this build" : "no";
+    }
+    return kern_set_on_cpu(s) ? "yes" : "built, but not on this CPU";
+}
+
+static void print_people(const findings *f)
+{
+    printf("CPU          %s\n", f->cpu);
+    for (kern_set s = KERN_REF; s < KERN_SET_COUNT; s++) {
+        printf("  %-10s %s\n", kern_set_name(s), set_state(s));
+    }
+    printf("kernels      %s will be used\n", kern_select(KERN_SET_COUNT - 1)->name);
+    printf("threads      %zu of %zu CPUs", f->threads, f->limit.online);
+    if (f->limit.quota_cpus > 0) {
+        printf(" (cgroup quota: %.2f CPUs)", f->limit.quota_cpus);
+    }
+    printf("\nmemory       %.1f GiB", (double)f->limit.memory_total_bytes / (double)(1u << 30));
+    if (f->limit.memory_max_bytes != UINT64_MAX) {
+        printf(" (cgroup limit: %.1f GiB)", (double)f->limit.memory_max_bytes / (double)(1u << 30));
+    }
+    printf(", read at %.1f GB/s (measured)\n", f->read_gbs);
+    printf("             so a model decodes at most %.1f tokens/s for each GB of weights\n", f->read_gbs);
+    printf("kernel       %s, seccomp %s, Landlock ", f->kernel, f->seccomp ? "yes" : "no");
+    if (f->landlock_abi) {
+        printf("ABI %d\n", f->landlock_abi);
+    } else {
+        printf("no\n");
+    }
+}
+
+static status print_json(const findings *f)
+{
+    buf out = {0};
+    json_w w;
+    json_w_begin(&w, &out);
+    json_w_obj_open(&w);
+    json_w_key(&w, "cpu");
+    json_w_cstr(&w, f->cpu);
+    json_w_key(&w, "sets");
+    json_w_obj_open(&w);
+    for (kern_set s = KERN_REF; s < KERN_SET_COUNT; s++) {
+        json_w_key(&w, kern_set_name(s));
+        json_w_obj_open(&w);
+        json_w_key(&w, "built");
+        json_w_bool(&w, kern_set_built(s));
+        json_w_key(&w, "on_cpu");
+        json_w_bool(&w, kern_set_on_cpu(s));
+        json_w_obj_close(&w);
+    }
+    json_w_obj_close(&w);
+    json_w_key(&w, "kernels");
+    json_w_cstr(&w, kern_select(KERN_SET_COUNT - 1)->name);
+    json_w_key(&w, "threads");
+    json_w_u64(&w, f->threads);
+    json_w_key(&w, "cpus_online");
+    json_w_u64(&w, f->limit.online);
+    json_w_key(&w, "cpus_affinity");
+    json_w_u64(&w, f->limit.affinity);
+    json_w_key(&w, "quota_cpus");
+    json_w_f64(&w, f->limit.quota_cpus);
+    json_w_key(&w, "memory_bytes");
+    json_w_u64(&w, f->limit.memory_total_bytes);
+    json_w_key(&w, "memory_limit_bytes");
+    if (f->limit.memory_max_bytes == UINT64_MAX) {
+        json_w_null(&w);
+    } else {
+        json_w_u64(&w, f->limit.memory_max_bytes);
+    }
+    json_w_key(&w, "read_gbs");
+    json_w_fixed(&w, f->read_gbs, 2);
+    json_w_key(&w, "kernel");
+    json_w_cstr(&w, f->kernel);
+    json_w_key(&w, "seccomp");
+    json_w_bool(&w, f->seccomp);
+    json_w_key(&w, "landlock_abi");
+    json_w_i64(&w, f->landlock_abi);
+    json_w_obj_close(&w);
+    status st = json_w_end(&w);
+    if (st == ST_OK && puts(buf_str(&out)) < 0) {
+        st = ST_IO;
+    }
+    buf_release(&out);
+    return st;
+}
+
+int cmd_doctor(int argc, char **argv)
+{
+    bool as_json = false;
+    const cli_arg table[] = {{"json", 0, ARG_FLAG, &as_json, 0, 0, "print one JSON object"}};
+    const char *pos[1];
+    size_t n_pos;
+    int rc;
+    if (!args_parse(argc, argv, "doctor [--json]", table, 1, pos, 0, &n_pos, &rc)) {
+        return rc;
+    }
+    findings f = {0};
+    examine(&f);
+    rc = EXIT_OK;
+    if (as_json) {
+        rc = print_json(&f) == ST_OK ? EXIT_OK : EXIT_FAILED;
+    } else {
+        print_people(&f);
+    }
+    return rc == EXIT_OK && fflush(stdout) == 0 ? EXIT_OK : EXIT_FAILED;
+}

@@ -1,0 +1,94 @@
+/*
+ * hearth logits: the reference door. Writes n_tokens x n_vocab little-endian float32, row-major.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/vec.h"
+#include "cmd/args.h"
+#include "cmd/cmd.h"
+#include "cmd/model_options.h"
+#include "cmd/parse_ids.h"
+#include "cmd/reference_door.h"
+
+typedef struct sink {
+    FILE *file;
+    size_t n_vocab;
+} sink;
+
+static status write_row(void *ctx, size_t pos, const float *logits)
+{
+    sink *s = ctx;
+    return fwrite(logits, sizeof *logits, s->n_vocab, s->file) == s->n_vocab ? ST_OK : ST_IO;
+}
+
+static int write_logits(const char *path, const instance_options *opt, const ivec *ids, const char *out_path)
+{
+    err e = {.offset = ERR_NO_OFFSET};
+    instance *in = NULL;
+    FILE *f = NULL;
+    int rc = EXIT_FAILED;
+    if (instance_open(path, opt, &in, &e) != ST_OK) {
+        print_err(path, &e);
+        goto out;
+    }
+    f = fopen(out_path, "wbe");
+    if (!f) {
+        fprintf(stderr, "hearth: %s: %s\n", out_path, strerror(errno));
+        goto out;
+    }
+    sink s = {f, (size_t)instance_describe(in)->n_vocab};
+    status st = door_run(in, ids->data, ids->len, write_row, &s, &e);
+    if (st == ST_IO) {
+        fprintf(stderr, "hearth: %s: %s\n", out_path, strerror(errno));
+    } else if (st != ST_OK) {
+        print_err("logits", &e);
+    } else {
+        rc = EXIT_OK;
+    }
+out:
+    if (f && fclose(f) != 0 && rc == EXIT_OK) {
+        fprintf(stderr, "hearth: %s: %s\n", out_path, strerror(errno));
+        rc = EXIT_FAILED;
+    }
+    instance_close(in);
+    return rc;
+}
+
+int cmd_logits(int argc, char **argv)
+{
+    model_options_args model = {0};
+    const char *tokens = NULL;
+    const char *out_path = NULL;
+    bool embd = false;
+    const cli_arg table[] = {
+        MODEL_OPTION_ROWS(model),
+        {"tokens", 0, ARG_TEXT, &tokens, 0, 0, "IDS  token ids with blanks between them"},
+        {"out", 'o', ARG_TEXT, &out_path, 0, 0, "FILE  n_tokens x n_vocab float32, little-endian"},
+        {"embd", 0, ARG_FLAG, &embd, 0, 0, "embeddings instead (comes with embedding models)"},
+    };
+    const char *pos[1];
+    size_t n_pos;
+    int rc;
+    if (!args_parse(argc, argv, "logits -m FILE --tokens IDS -o FILE", table, sizeof table / sizeof table[0],
+                    pos, 0, &n_pos, &rc)) {
+        return rc;
+    }
+    if (embd || !tokens || !out_path) {
+        fprintf(stderr, embd ? "hearth: --embd: no architecture of this version gives embeddings\n"
+                             : "hearth: logits needs --tokens and -o\n");
+        return EXIT_USAGE;
+    }
+    char path[4096];
+    instance_options opt;
+    ivec ids = {0};
+    rc = EXIT_FAILED;
+    if (model_path_find(model.model, path, sizeof path) && model_options_instance(&model, KV_F32, &opt) &&
+        parse_ids("--tokens", tokens, &ids)) {
+        opt.progress = progress_bar;
+        rc = write_logits(path, &opt, &ids, out_path);
+    }
+    ivec_release(&ids);
+    return rc;
+}

@@ -1,0 +1,43 @@
+/*
+ * model_options: the options that every command which opens a model shares, and finding the file that -m
+ * names.
+ */
+#ifndef HEARTH_CMD_MODEL_OPTIONS_H
+#define HEARTH_CMD_MODEL_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "engine/instance.h"
+
+typedef struct model_options_args {
+    const char *model; /* -m */
+    const char *cpu;
+    const char *kv_type;
+    int64_t threads;
+    int64_t ctx;
+} model_options_args;
+
+/* Rows for a command's option table; `o` is a model_options_args. */
+#define MODEL_OPTION_ROWS(o)                                                                                   \
+    {"model", 'm', ARG_TEXT, &(o).model, 0, 0, "FILE  the model: a path, or a name in the model folder"},      \
+        {"threads", 't', ARG_INT, &(o).threads, 1, 256, "N  compute threads (default: all that may be used)"}, \
+        {"cpu", 0, ARG_TEXT, &(o).cpu, 0, 0, "SET  at most this instruction set: ref, avx2, avx512, amx"},     \
+        {"ctx", 'c', ARG_INT, &(o).ctx, 1, 16777216, "N  context in tokens"},                                  \
+    {                                                                                                          \
+        "kv-type", 0, ARG_TEXT, &(o).kv_type, 0, 0, "TYPE  f16 or f32"                                         \
+    }
+
+/* Path of the model that `name` means, in path[cap]: a path that exists, else NAME or NAME.gguf in
+ * $HEARTH_MODELS or $XDG_DATA_HOME/hearth/models or ~/.local/share/hearth/models. Prints the reason and
+ * returns false if there is none. */
+bool model_path_find(const char *name, char *path, size_t cap);
+/* Checks and converts; prints the fault and returns false. default_kv applies when --kv-type is absent. */
+bool model_options_instance(const model_options_args *a, kv_type default_kv, instance_options *out);
+/* Prints "hearth: what: message (field …, offset …)" for people. */
+void print_err(const char *what, const err *e);
+/* Draws a progress bar on stderr (only if it is a terminal); done = 1 clears it. ctx is ignored. */
+void progress_bar(void *ctx, double done);
+
+#endif

@@ -1,0 +1,46 @@
+#include "cmd/read_text.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool read_stream(FILE *f, const char *name, buf *out)
+{
+    char block[65536];
+    size_t n;
+    while ((n = fread(block, 1, sizeof block, f)) > 0) {
+        if (out->len + n > READ_TEXT_MAX_BYTES) {
+            fprintf(stderr, "hearth: %s: longer than %zu bytes\n", name, READ_TEXT_MAX_BYTES);
+            return false;
+        }
+        if (buf_append(out, block, n) != ST_OK) {
+            fprintf(stderr, "hearth: %s: out of memory\n", name);
+            return false;
+        }
+    }
+    if (ferror(f)) {
+        fprintf(stderr, "hearth: %s: %s\n", name, strerror(errno));
+        return false;
+    }
+    return true;
+}
+
+bool read_file(const char *path, buf *out)
+{
+    FILE *f = fopen(path, "rbe");
+    if (!f) {
+        fprintf(stderr, "hearth: %s: %s\n", path, strerror(errno));
+        return false;
+    }
+    bool ok = read_stream(f, path, out);
+    fclose(f); /* nothing was written: its result says nothing */
+    return ok;
+}
+
+bool read_prompt(const char *text, const char *file, buf *out)
+{
+    if (text) {
+        return buf_append_str(out, text) == ST_OK;
+    }
+    return file ? read_file(file, out) : read_stream(stdin, "stdin", out);
+}

@@ -1,0 +1,21 @@
+/*
+ * reference_door: running a list of tokens straight through the forward pass, for the commands that exist so
+ * that others can check us (logits, perplexity). F32 KV, pages of its own, no sampler, no session.
+ */
+#ifndef HEARTH_CMD_REFERENCE_DOOR_H
+#define HEARTH_CMD_REFERENCE_DOOR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "engine/instance.h"
+
+/* Called once per position in order: logits [n_vocab] of position pos. Anything but ST_OK ends the run. */
+typedef status (*door_fn)(void *ctx, size_t pos, const float *logits);
+
+/* Runs tokens[0..n) from an empty cache at positions 0 …. ST_CONTEXT_LENGTH if n exceeds the context,
+ * ST_INVALID_FIELD naming the token outside the vocabulary, ST_NONFINITE. */
+status door_run(instance *in, const int32_t *tokens, size_t n, door_fn fn, void *ctx, err *e);
+
+#endif
