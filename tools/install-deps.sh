@@ -3,8 +3,8 @@
 # `ci` what the longer tiers need. Does nothing, and asks for nothing, when all are there.
 set -euo pipefail
 profile=${1:-run}
-packages=(gcc libc6-dev pkg-config meson ninja-build python3 libevent-dev libssl-dev libhttp-parser-dev
-  libjson-c-dev libpcre2-dev libxxhash-dev)
+packages=(gcc libc6-dev pkg-config meson ninja-build python3 libevent-dev libssl-dev libhttp-parser-dev libpcre2-dev
+  libxxhash-dev)
 case $profile in
 run) ;;
 test) packages+=(libcmocka-dev python3-numpy curl) ;;
