@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/log.h"
 
@@ -95,6 +96,22 @@ char *mem_strndup(const char *s, size_t n)
 void mem_free(void *p)
 {
     free(p);
+}
+
+void *mem_reserve(size_t n_bytes)
+{
+    if (!may_allocate(n_bytes)) {
+        return NULL;
+    }
+    void *p = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+void mem_unreserve(void *p, size_t n_bytes)
+{
+    if (p) {
+        munmap(p, n_bytes);
+    }
 }
 
 bool size_mul(size_t a, size_t b, size_t *out)

@@ -22,6 +22,11 @@ char *mem_strdup(const char *s);
 char *mem_strndup(const char *s, size_t n); /* copies exactly n bytes and adds a NUL */
 void mem_free(void *p);                     /* NULL is fine */
 
+/* Address space, page-aligned, that reads as zero and costs memory only where it is written (a mapping: what
+ * malloc fills or recycles it never touches). n_bytes > 0; give it back with the same size. */
+void *mem_reserve(size_t n_bytes);
+void mem_unreserve(void *p, size_t n_bytes); /* NULL is fine */
+
 /* out is written only on success (true). */
 bool size_mul(size_t a, size_t b, size_t *out);
 bool size_add(size_t a, size_t b, size_t *out);
