@@ -1,10 +1,10 @@
 /*
  * page_pool: the KV pages of one model, all from one mapping, with reference counts.
  *
- * Invariants: a page is free or has >= 1 references; only a page with exactly one reference may be written, and a
- * page that ever had a second one is immutable from then on (page_pool_may_write). Free pages come back in LIFO
- * order. Memory is reserved at once and touched on first use; in debug builds a page handed out is filled with NaN
- * (0xFF) so that reading an unwritten row shows.
+ * Invariants: a page is free or has >= 1 references; only a page with exactly one reference may be written,
+ * and a page that ever had a second one is immutable from then on (page_pool_may_write). Free pages come back
+ * in LIFO order. Memory is reserved at once and touched on first use; in debug builds a page handed out is
+ * filled with NaN (0xFF) so that reading an unwritten row shows.
  *
  * Thread: the engine's only. Errors: ST_NOMEM at creation, ST_CAPACITY when no page is free.
  */
