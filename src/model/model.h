@@ -1,11 +1,11 @@
 /*
- * model: a GGUF file as something that can be computed: hyper-parameters, architecture table, weights (where they
- * lie in the mapping), and the forward pass.
+ * model: a GGUF file as something that can be computed: hyper-parameters, architecture table, weights (where
+ * they lie in the mapping), and the forward pass.
  *
  * Immutable after model_open but for its workspace, which one forward call at a time uses. It borrows the
- * gguf_file and the kernel table: both must outlive it. Errors at opening: ST_LOAD_FAILED or ST_UNSUPPORTED with
- * the key or tensor named (missing, wrong shape with both shapes, type without kernel, sizes that do not fit
- * together, vocabulary unlike the embedding's rows).
+ * gguf_file and the kernel table: both must outlive it. Errors at opening: ST_LOAD_FAILED or ST_UNSUPPORTED
+ * with the key or tensor named (missing, wrong shape with both shapes, type without kernel, sizes that do not
+ * fit together, vocabulary unlike the embedding's rows).
  */
 #ifndef HEARTH_MODEL_MODEL_H
 #define HEARTH_MODEL_MODEL_H

@@ -1,0 +1,283 @@
+/*
+ * The forward pass of a pre-norm decoder over a ragged batch:
+ *
+ *     x = embedding[token]
+ *     each layer:   h = rms_norm(x);  q, k, v = Wq h, Wk h, Wv h;  [norm each head of q and k];  rope(q),
+ * rope(k) pages <- k, v of all rows;  x += Wo attention(q, pages) h = rms_norm(x);  x += Wdown (silu(Wgate h)
+ * * Wup h) logits = Wout rms_norm(x), only for the rows that want them
+ *
+ * Every step is one pool_run whose tasks write to places of their own: rows, heads or columns of a product.
+ * Between two steps all tasks are done, so a row may attend to what other rows of its sequence stored just
+ * before.
+ *
+ * A non-finite value stays in its row: preparing activations marks the row and hands zeros to the products.
+ * What later rows of the same sequence saw of it is worthless, so they are marked too, at the end. No other
+ * sequence ever reads that sequence's rows or pages.
+ */
+#include <string.h>
+
+#include "base/mem.h"
+#include "gguf/quant.h"
+#include "model/batch.h"
+#include "model/model_int.h"
+#include "model/product.h"
+
+typedef struct pass {
+    const model *m;
+    workspace *ws;
+    const batch *b;
+    pool *p;
+    float *logits; /* [n_logits][n_vocab] */
+    uint8_t *bad;  /* [n_rows] */
+    size_t n_logits;
+    const layer_weights *lw;
+    const kv_layer *kv;
+    kern_act act[KERN_ACT_NONE]; /* the present input in every kind that its matrices want */
+    /* The present input's preparation. */
+    const float *src;  /* [rows][width] */
+    const float *norm; /* [width], or NULL to take src as it is */
+    size_t width;
+    unsigned kinds; /* bit set of kern_act_kind */
+} pass;
+
+static unsigned kind_bit(const kern_matrix *w)
+{
+    return 1u << kern_act_kind_of(w->type);
+}
+
+static const kern_act *act_for(const pass *ps, const kern_matrix *w)
+{
+    return &ps->act[kern_act_kind_of(w->type)];
+}
+
+static void acts_init(pass *ps, size_t n_rows, size_t width, unsigned kinds)
+{
+    ps->width = width;
+    ps->kinds = kinds;
+    for (size_t kind = 0; kind < KERN_ACT_NONE; kind++) {
+        if (kinds & 1u << kind) {
+            kern_act_init(&ps->act[kind], (kern_act_kind)kind, n_rows, width, ps->ws->act[kind]);
+        }
+    }
+}
+
+/* Row r of x [n][width] in every kind wanted; bad[r] as act_prepare sets it. */
+static void acts_prepare_row(pass *ps, const float *x, size_t r, uint8_t *bad)
+{
+    for (size_t kind = 0; kind < KERN_ACT_NONE; kind++) {
+        if (ps->kinds & 1u << kind) {
+            ps->m->kern->act_prepare(&ps->act[kind], x, r, r + 1, bad);
+        }
+    }
+}
+
+static void prepare_task(void *arg, size_t row, size_t thread)
+{
+    pass *ps = arg;
+    const float *src = ps->src;
+    (void)thread;
+    if (ps->norm) {
+        ps->m->kern->rms_norm(ps->ws->h + row * ps->width, src + row * ps->width, ps->norm, ps->width,
+                              ps->m->hp.rms_eps);
+        src = ps->ws->h;
+    }
+    acts_prepare_row(ps, src, row, ps->bad);
+}
+
+/* Makes ps->act the present input: src, through norm if there is one, for matrices that want kinds. */
+static void prepare(pass *ps, const float *src, const float *norm, size_t width, unsigned kinds)
+{
+    ps->src = src;
+    ps->norm = norm;
+    acts_init(ps, ps->b->n_rows, width, kinds);
+    pool_run(ps->p, prepare_task, ps, ps->b->n_rows);
+}
+
+static void embed_task(void *arg, size_t row, size_t thread)
+{
+    const pass *ps = arg;
+    const model *m = ps->m;
+    const kern_matrix *table = &m->w.embd;
+    const batch_row *r = &ps->b->rows[row];
+    const unsigned char *data = table->data;
+    size_t n_rot = m->hp.shape.n_rot;
+    (void)thread;
+    quant_dequantise(table->type, data + (size_t)r->token * table->row_bytes, ps->ws->x + row * table->k,
+                     table->k);
+    m->kern->rope_angles(ps->ws->cos_sin + row * n_rot, m->inv_freq, n_rot / 2, r->pos, 1.0f);
+}
+
+/* heads [n][k_dim] of one row: norm of each head if there is one, then rotation. */
+static void turn_heads(const pass *ps, size_t row, float *heads, size_t n, const float *norm)
+{
+    const model *m = ps->m;
+    size_t k_dim = m->hp.shape.k_dim, n_rot = m->hp.shape.n_rot;
+    for (size_t i = 0; i < n; i++) {
+        float *head = heads + i * k_dim;
+        if (norm) {
+            m->kern->rms_norm(head, head, norm, k_dim, m->hp.rms_eps);
+        }
+        m->kern->rope(head, ps->ws->cos_sin + row * n_rot, n_rot, m->hp.arch->rope);
+    }
+}
+
+static void keys_task(void *arg, size_t row, size_t thread)
+{
+    const pass *ps = arg;
+    const model_shape *s = &ps->m->hp.shape;
+    const batch_row *r = &ps->b->rows[row];
+    size_t page = (size_t)r->pos / KV_PAGE_TOKENS, slot = (size_t)r->pos % KV_PAGE_TOKENS;
+    float *k = ps->ws->k + row * s->n_kv_heads * s->k_dim;
+    (void)thread;
+    turn_heads(ps, row, ps->ws->q + row * s->n_heads * s->k_dim, s->n_heads, ps->lw->q_norm);
+    turn_heads(ps, row, k, s->n_kv_heads, ps->lw->k_norm);
+    ps->m->kern->kv_store(ps->b->seqs[r->seq].pages[page], ps->kv, ps->m->opt.kv_type, slot, k,
+                          ps->ws->v + row * s->n_kv_heads * s->v_dim);
+}
+
+/* One row and KV head. The last rows see the most and come first, so that no long task is left to the end. */
+static void attention_task(void *arg, size_t task, size_t thread)
+{
+    const pass *ps = arg;
+    const model_shape *s = &ps->m->hp.shape;
+    size_t row = ps->b->n_rows - 1 - task / s->n_kv_heads, head = task % s->n_kv_heads;
+    size_t n_q = s->n_heads / s->n_kv_heads;
+    const batch_row *r = &ps->b->rows[row];
+    const kern_attn a = {
+        .q = ps->ws->q + (row * s->n_heads + head * n_q) * s->k_dim,
+        .out = ps->ws->mix + (row * s->n_heads + head * n_q) * s->v_dim,
+        .n_q = n_q,
+        .layer = ps->kv,
+        .type = ps->m->opt.kv_type,
+        .kv_head = head,
+        .pages = (const void *const *)ps->b->seqs[r->seq].pages,
+        .first = 0,
+        .last = r->pos,
+        .scale = ps->m->attn_scale,
+        .scratch = ps->ws->attn + thread * ps->ws->attn_floats,
+    };
+    ps->m->kern->attention(&a);
+}
+
+static void attention_block(pass *ps)
+{
+    const kern_table *kern = ps->m->kern;
+    const layer_weights *lw = ps->lw;
+    workspace *ws = ps->ws;
+    prepare(ps, ws->x, lw->attn_norm, lw->q.k, kind_bit(&lw->q) | kind_bit(&lw->k) | kind_bit(&lw->v));
+    const product qkv[] = {
+        {.w = &lw->q, .act = act_for(ps, &lw->q), .y = ws->q},
+        {.w = &lw->k, .act = act_for(ps, &lw->k), .y = ws->k},
+        {.w = &lw->v, .act = act_for(ps, &lw->v), .y = ws->v},
+    };
+    product_run(kern, ps->p, qkv, 3);
+    pool_run(ps->p, keys_task, ps, ps->b->n_rows);
+    pool_run(ps->p, attention_task, ps, ps->b->n_rows * ps->m->hp.shape.n_kv_heads);
+    prepare(ps, ws->mix, NULL, lw->o.k, kind_bit(&lw->o));
+    const product o = {.w = &lw->o, .act = act_for(ps, &lw->o), .y = ws->h, .add_to = ws->x};
+    product_run(kern, ps->p, &o, 1);
+}
+
+static void ffn_block(pass *ps)
+{
+    const kern_table *kern = ps->m->kern;
+    const layer_weights *lw = ps->lw;
+    workspace *ws = ps->ws;
+    prepare(ps, ws->x, lw->ffn_norm, lw->gate.k, kind_bit(&lw->gate) | kind_bit(&lw->up));
+    const product gate = {.w = &lw->gate, .act = act_for(ps, &lw->gate), .y = ws->gate};
+    const product up = {.w = &lw->up, .act = act_for(ps, &lw->up), .y = ws->up};
+    product_run_gated(kern, ps->p, &gate, &up);
+    prepare(ps, ws->gate, NULL, lw->down.k, kind_bit(&lw->down));
+    const product down = {.w = &lw->down, .act = act_for(ps, &lw->down), .y = ws->h, .add_to = ws->x};
+    product_run(kern, ps->p, &down, 1);
+}
+
+/* Layers [l0, l1) on the residual stream. */
+static void layers(pass *ps, uint32_t l0, uint32_t l1)
+{
+    for (uint32_t i = l0; i < l1; i++) {
+        ps->lw = &ps->m->w.layers[i];
+        ps->kv = &ps->m->kv_layers[i];
+        attention_block(ps);
+        ffn_block(ps);
+    }
+}
+
+static void head_task(void *arg, size_t row, size_t thread)
+{
+    pass *ps = arg;
+    const kern_table *kern = ps->m->kern;
+    const float *x = ps->ws->x + row * ps->width;
+    int32_t at = ps->ws->logit_index[row];
+    (void)thread;
+    if (!kern->all_finite(x, ps->width)) {
+        ps->bad[row] = 1;
+    }
+    if (at >= 0) {
+        kern->rms_norm(ps->ws->h + (size_t)at * ps->width, x, ps->m->w.output_norm, ps->width,
+                       ps->m->hp.rms_eps);
+        acts_prepare_row(ps, ps->ws->h, (size_t)at, ps->ws->logit_bad);
+    }
+}
+
+static void head(pass *ps)
+{
+    const kern_matrix *out = &ps->m->w.output;
+    acts_init(ps, ps->n_logits, out->k, kind_bit(out));
+    memset(ps->ws->logit_bad, 0, ps->n_logits);
+    pool_run(ps->p, head_task, ps, ps->b->n_rows);
+    if (ps->n_logits > 0) {
+        const product pr = {.w = out, .act = act_for(ps, out), .y = ps->logits, .bad = ps->ws->logit_bad};
+        product_run(ps->m->kern, ps->p, &pr, 1);
+    }
+}
+
+/* Clears bad rows' logits and marks what comes after a bad row in its sequence. */
+static void settle_bad(pass *ps)
+{
+    const batch_row *rows = ps->b->rows;
+    size_t n_vocab = ps->m->hp.shape.n_vocab;
+    for (size_t i = 0; i < ps->b->n_rows; i++) {
+        int32_t at = ps->ws->logit_index[i];
+        if (at >= 0 && ps->ws->logit_bad[at]) {
+            ps->bad[i] = 1;
+            memset(ps->logits + (size_t)at * n_vocab, 0, n_vocab * sizeof(float));
+        }
+        if (i > 0 && ps->bad[i - 1] && rows[i - 1].seq == rows[i].seq) {
+            ps->bad[i] = 1;
+        }
+    }
+}
+
+static size_t index_logits(const batch *b, int32_t *index)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < b->n_rows; i++) {
+        index[i] = b->rows[i].want_logits ? (int32_t)n++ : -1;
+    }
+    return n;
+}
+
+status model_forward(void *ctx, pool *p, const batch *b, float *logits, uint8_t *bad, err *e)
+{
+    model *m = ctx;
+    const batch_limits limits = {.max_rows = m->opt.max_rows,
+                                 .max_logit_rows = m->opt.max_logit_rows,
+                                 .n_vocab = m->hp.shape.n_vocab,
+                                 .groups = m->ws.seq_groups};
+    status st = batch_check(b, &limits, e);
+    if (st != ST_OK) {
+        return st;
+    }
+    mem_guard_enter();
+    workspace_begin(&m->ws, b->n_rows, pool_threads(p));
+    pass ps = {.m = m, .ws = &m->ws, .b = b, .p = p, .logits = logits, .bad = bad};
+    ps.n_logits = index_logits(b, m->ws.logit_index);
+    memset(bad, 0, b->n_rows);
+    pool_run(p, embed_task, &ps, b->n_rows);
+    layers(&ps, 0, m->hp.shape.n_layers);
+    head(&ps);
+    settle_bad(&ps);
+    mem_guard_leave();
+    return ST_OK;
+}

@@ -1,0 +1,32 @@
+/*
+ * product: matrix products over the compute pool. Products that share their input run together in one
+ * pool_run, cut into chunks of output columns over all rows, so that a layer pays one barrier for several
+ * matrices. A chunk never changes a result (kern.h), so neither do the number of threads and the cut.
+ *
+ * No state, no allocation. Thread: the caller of pool_run.
+ */
+#ifndef HEARTH_MODEL_PRODUCT_H
+#define HEARTH_MODEL_PRODUCT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/pool.h"
+#include "kern/kern.h"
+
+#define PRODUCT_MAX 4
+
+typedef struct product {
+    const kern_matrix *w; /* [n][k] */
+    const kern_act *act;  /* m rows of k, of the kind that w wants */
+    float *y;             /* [m][n] */
+    float *add_to;        /* [m][n] += y, or NULL */
+    uint8_t *bad;         /* [m] set to 1 where a row of y is not finite, else left; or NULL */
+} product;
+
+/* n_list in [1, PRODUCT_MAX]; all have the same m. */
+void product_run(const kern_table *kern, pool *p, const product *list, size_t n_list);
+/* gate.y = silu(gate.y) * up.y; both have the same shape. */
+void product_run_gated(const kern_table *kern, pool *p, const product *gate, const product *up);
+
+#endif
