@@ -48,7 +48,7 @@
     X(Q2_0, 42, 64, 18)
 
 typedef enum gguf_type {
-#define X(name, id, values, bytes) GGUF_TYPE_##name = id,
+#define X(name, id, values, bytes) GGUF_TYPE_##name = (id),
     GGUF_TYPE_LIST(X)
 #undef X
         GGUF_TYPE_COUNT = 43 /* one past the largest id */

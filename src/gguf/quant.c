@@ -85,12 +85,12 @@ static void dequantise_q6_k(const block_q6_k *b, float *y)
 {
     float d = fp16_to_f32(b->d);
     for (size_t i = 0; i < 256; i++) {
-        size_t half = i / 128, run = i % 128 / 32,
+        size_t sub = i / 16, half = i / 128, run = i % 128 / 32,
                l = i % 32; /* run: which of the four 32-runs of the half */
         unsigned low = b->ql[64 * half + 32 * (run % 2) + l];
         unsigned high = b->qh[32 * half + l] >> (2 * run);
         int q = (int)((run < 2 ? low & 15u : low >> 4) | (high & 3u) << 4) - 32;
-        y[i] = d * (float)b->scales[i / 16] * (float)q;
+        y[i] = d * (float)b->scales[sub] * (float)q;
     }
 }
 

@@ -15,6 +15,7 @@
 
 #define FP16_MAX    65504.0
 #define Q4_K_TRIALS 21 /* trial ranges of 14.0 to 16.0 steps */
+#define Q6_K_MIDDLE 9  /* the trial of 32.0 steps */
 #define Q6_K_TRIALS 19 /* trial ranges of 31.1 to 32.9 steps */
 #define TRIAL_STEP  0.1
 
@@ -181,7 +182,7 @@ static double symmetric_fit(const float *x, size_t n)
 {
     double extreme = extreme_of(x, n), best = 0, best_gain = 0;
     for (int trial = 0; trial < Q6_K_TRIALS; trial++) {
-        double d = extreme / -(32 + TRIAL_STEP * (trial - Q6_K_TRIALS / 2));
+        double d = extreme / -(32 + TRIAL_STEP * (trial - Q6_K_MIDDLE));
         double sll = 0, sxl = 0;
         for (size_t i = 0; i < n; i++) {
             double v = (double)x[i], w = v * v;
@@ -213,8 +214,8 @@ static void quantise_q6_k(const float *x, block_q6_k *b)
     memset(b->ql, 0, sizeof b->ql);
     memset(b->qh, 0, sizeof b->qh);
     for (size_t i = 0; i < 256; i++) {
-        size_t half = i / 128, run = i % 128 / 32, l = i % 32;
-        int code = code_of((double)x[i], d * b->scales[i / 16], -32, 31) + 32;
+        size_t sub = i / 16, half = i / 128, run = i % 128 / 32, l = i % 32;
+        int code = code_of((double)x[i], d * b->scales[sub], -32, 31) + 32;
         b->ql[64 * half + 32 * (run % 2) + l] |= (uint8_t)(run < 2 ? code & 15 : (code & 15) << 4);
         b->qh[32 * half + l] |= (uint8_t)((code >> 4) << (2 * run));
     }

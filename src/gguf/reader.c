@@ -158,7 +158,7 @@ void gguf_close(gguf_file *f)
     if (!f) {
         return;
     }
-    for (size_t i = 0; i < f->n_parts; i++) {
+    for (size_t i = 0; f->parts && i < f->n_parts; i++) { /* no parts: half-built */
         part_close(&f->parts[i]);
     }
     strmap_free(f->tensor_index);
@@ -214,8 +214,11 @@ status gguf_open(const char *path, gguf_file **out, err *e)
 {
     gguf_file *f = file_new(1);
     const char *own_path = f ? arena_strndup(&f->mem, path, strlen(path)) : NULL;
-    status st = own_path ? part_open(f, &f->parts[0], own_path, e)
-                         : err_set(e, ST_NOMEM, NULL, "cannot open %s: out of memory", path);
+    if (!own_path) {
+        gguf_close(f);
+        return err_set(e, ST_NOMEM, NULL, "cannot open %s: out of memory", path);
+    }
+    status st = part_open(f, &f->parts[0], own_path, e);
     if (st == ST_OK && f->parts[0].split_count > 1) {
         st = open_others(f, e);
     }
@@ -234,7 +237,10 @@ status gguf_open_memory(const void *const *parts, const size_t *n_bytes, size_t 
                         err *e)
 {
     gguf_file *f = file_new(n_parts);
-    status st = f ? ST_OK : err_set(e, ST_NOMEM, NULL, "cannot open a file in memory: out of memory");
+    status st = ST_OK;
+    if (!f) {
+        return err_set(e, ST_NOMEM, NULL, "cannot open a file in memory: out of memory");
+    }
     for (size_t i = 0; st == ST_OK && i < n_parts; i++) {
         f->parts[i].bytes = parts[i];
         f->parts[i].size = n_bytes[i];

@@ -72,7 +72,7 @@ static status place_tensor(const gguf_part *part, size_t i, err *e)
             (unsigned long long)t->n_bytes, (unsigned long long)t->offset,
             (unsigned long long)part->data_start, (unsigned long long)part->size);
     }
-    if (start % type_alignment(t->type) != 0) {
+    if ((start & (type_alignment(t->type) - 1)) != 0) {
         return gguf_part_fail(part, e, at, "tensor", t->name, "data at %llu is not aligned for type %s",
                               (unsigned long long)start, gguf_type_info_of((uint32_t)t->type).name);
     }

@@ -47,15 +47,16 @@ static status table_fail(const table *t, uint64_t at, const char *fmt, ...)
         what = numbered;
     }
     va_start(args, fmt);
-    status st = gguf_part_vfail(t->part, t->e, at, what, t->name, fmt, args);
+    (void)gguf_part_vfail(t->part, t->e, at, what, t->name, fmt, args);
     va_end(args);
-    return st;
+    return ST_LOAD_FAILED;
 }
 
 static status table_nomem(const table *t)
 {
-    return err_at(t->e, ST_NOMEM, t->pos, NULL, "cannot read the table at byte %llu: out of memory",
-                  (unsigned long long)t->pos);
+    (void)err_at(t->e, ST_NOMEM, t->pos, NULL, "cannot read the table at byte %llu: out of memory",
+                 (unsigned long long)t->pos);
+    return ST_NOMEM;
 }
 
 static void table_enter(table *t, const char *what, size_t index)
@@ -434,8 +435,9 @@ static status check_known(table *t)
 {
     const gguf_kv *arch_kv = part_find(t->part, "general.architecture");
     gguf_str arch = arch_kv && arch_kv->type == GGUF_STR ? arch_kv->strs[0] : (gguf_str){NULL, 0};
-    for (size_t i = 0; i < t->part->n_kv; i++) {
-        const gguf_kv *kv = &t->part->kv[i];
+    const gguf_kv *pairs = t->part->kv;
+    for (size_t i = 0; pairs && i < t->part->n_kv; i++) {
+        const gguf_kv *kv = &pairs[i];
         const char *wanted = gguf_known_wanted(kv, arch);
         if (wanted) {
             t->what = "key";
@@ -477,8 +479,8 @@ static status read_layout_keys(table *t)
     if (st != ST_OK) {
         return st;
     }
-    if ((part->alignment & (part->alignment - 1)) != 0) {
-        const gguf_kv *kv = part_find(part, "general.alignment");
+    const gguf_kv *kv = part_find(part, "general.alignment");
+    if (kv && (part->alignment & (part->alignment - 1)) != 0) {
         t->what = "key";
         t->name = kv->key;
         return table_fail(t, kv->offset, "is %llu, it must be a power of two",

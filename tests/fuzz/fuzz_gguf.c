@@ -3,9 +3,9 @@
  * every getter, every string, the first and last byte of every tensor.
  *
  * Input: byte 0 = parts - 1 (low two bits), then a u16 length for each part but the last, then the parts. A
- * mutator rarely finds the frame of a valid file by chance: ours puts a small valid file (any value type,
- * eight tensor types) where there is none yet, and otherwise leaves the work to libFuzzer. No corpus is
- * needed.
+ * mutator rarely finds the frame of a valid file by chance: ours puts small valid files (one or two parts,
+ * any value type, eight tensor types) where there is none yet, and otherwise leaves the work to libFuzzer. No
+ * corpus is needed.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -138,7 +138,7 @@ out:
 }
 
 typedef struct seed {
-    uint8_t data[1024];
+    uint8_t data[2048];
     size_t len;
 } seed;
 
@@ -159,42 +159,79 @@ static void seed_str(seed *s, const char *text)
     seed_bytes(s, text, strlen(text));
 }
 
-/* A small valid file: two keys (one of value type `kind`) and a tensor of one block of `type`. */
-static void seed_make(seed *s, uint8_t kind, uint8_t type)
+static void seed_key(seed *s, const char *key, gguf_value_type type)
 {
-    static const uint8_t types[] = {0, 1, 2, 8, 12, 14, 30, 39};
-    gguf_type_info info = gguf_type_info_of(types[type % sizeof types]);
-    gguf_value_type value = (gguf_value_type)(kind % GGUF_VALUE_TYPE_COUNT);
-    seed_num(s, 0, 1); /* one part */
-    seed_bytes(s, "GGUF", 4);
-    seed_num(s, 2 + kind % 2, 4);
-    seed_num(s, 1, 8);
-    seed_num(s, 2, 8);
-    seed_str(s, "general.alignment");
-    seed_num(s, GGUF_U32, 4);
-    seed_num(s, 32, 4);
-    seed_str(s, "k");
-    seed_num(s, value, 4);
-    if (value == GGUF_STR) {
+    seed_str(s, key);
+    seed_num(s, type, 4);
+    if (type == GGUF_STR) {
         seed_str(s, "text");
-    } else if (value == GGUF_ARRAY) {
+    } else if (type == GGUF_ARRAY) {
         seed_num(s, GGUF_STR, 4);
         seed_num(s, 2, 8);
         seed_str(s, "a");
         seed_str(s, "b");
     } else {
-        seed_num(s, 1, gguf_value_bytes(value));
+        seed_num(s, 1, gguf_value_bytes(type));
     }
-    seed_str(s, "t");
+}
+
+static void seed_tensor(seed *s, const char *name, uint32_t type, uint64_t offset)
+{
+    seed_str(s, name);
     seed_num(s, 1, 4);
-    seed_num(s, info.block_values, 8);
-    seed_num(s, types[type % sizeof types], 4);
-    seed_num(s, 0, 8);
-    while ((s->len - 1) % 32) {
+    seed_num(s, gguf_type_info_of(type).block_values, 8);
+    seed_num(s, type, 4);
+    seed_num(s, offset, 8);
+}
+
+/* Part `no` of `count`: keys, one of them of the type that is asked for, and two tensors, the later data
+ * first. */
+static void seed_part(seed *s, uint32_t no, uint32_t count, uint8_t kind, uint8_t type)
+{
+    static const uint8_t types[] = {0, 1, 2, 8, 12, 14, 30, 39};
+    uint32_t id = types[type % sizeof types];
+    size_t start = s->len;
+    seed_bytes(s, "GGUF", 4);
+    seed_num(s, 2 + kind % 2, 4);
+    seed_num(s, 2, 8);
+    seed_num(s, 6, 8);
+    seed_key(s, "general.architecture", GGUF_STR);
+    seed_key(s, "text.block_count", GGUF_U16);
+    seed_key(s, "k", (gguf_value_type)(kind % GGUF_VALUE_TYPE_COUNT));
+    seed_str(s, "general.alignment");
+    seed_num(s, GGUF_U32, 4);
+    seed_num(s, 16, 4);
+    seed_str(s, "split.no");
+    seed_num(s, GGUF_U16, 4);
+    seed_num(s, no, 2);
+    seed_str(s, "split.count");
+    seed_num(s, GGUF_U8, 4);
+    seed_num(s, count, 1);
+    seed_tensor(s, no ? "c" : "a", 24, 224); /* I8 */
+    seed_tensor(s, no ? "d" : "b", id, 0);
+    while ((s->len - start) % 16) {
         seed_num(s, 0, 1);
     }
-    for (uint32_t i = 0; i < info.block_bytes; i++) {
+    for (uint32_t i = 0; i < 225; i++) {
         seed_num(s, i & 31, 1);
+    }
+}
+
+static void seed_make(seed *s, unsigned random)
+{
+    uint32_t count = 1 + random % 2;
+    seed_num(s, count - 1, 1);
+    for (uint32_t no = 0; no < count; no++) {
+        size_t length_at = s->len;
+        if (no + 1 < count) {
+            seed_num(s, 0, 2);
+        }
+        size_t start = s->len;
+        seed_part(s, no, count, (uint8_t)(random >> 1), (uint8_t)(random >> 9));
+        if (no + 1 < count) {
+            uint16_t length = (uint16_t)(s->len - start);
+            memcpy(s->data + length_at, &length, sizeof length);
+        }
     }
 }
 
@@ -210,7 +247,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsi
 {
     if (size <= GGUF_HEADER_BYTES || random % 1024 == 0) {
         seed s = {.len = 0};
-        seed_make(&s, (uint8_t)(random >> 10), (uint8_t)(random >> 18));
+        seed_make(&s, random >> 10);
         if (s.len <= max_size) {
             memcpy(data, s.data, s.len);
             return s.len;
