@@ -1,18 +1,25 @@
 /*
- * engine: sequences on one model. A caller opens sessions, submits requests and calls engine_step until they have
- * ended; each step computes one ragged batch (one row per decoding sequence, chunks of prompts for the rest) and
- * reports through each request's sink.
+ * engine: sequences on one model. A caller opens sessions, submits requests and calls engine_step until they
+ * have ended; each step computes one ragged batch (one row per decoding sequence, chunks of prompts for the
+ * rest) and reports through each request's sink.
  *
- * States of a sequence (DESIGN 6): QUEUED -> PREFILL -> DECODE -> ended; EMIT_WAIT while held. Each request ends
- * exactly once, with `done` or `failed`. What a sequence computes never depends on the others.
+ * States of a sequence (DESIGN 6): QUEUED -> PREFILL -> DECODE -> ended; EMIT_WAIT while held. Each request
+ * ends exactly once, with `done` or `failed`. What a sequence computes never depends on the others.
  *
- * Sessions. A session's resident ids are exactly the tokens in its pages, in order. Requests on one session run
- * one after another, in the order submitted; so do anonymous ones only if the caller wants it so. The reset reason
- * and the reuse counts are those of PROTOCOL 2; a session is dirty after a failure, a stop-string cut or a cancel.
+ * Sessions. A session's resident ids are exactly the tokens in its pages, in order. Requests on one session
+ * run one after another, in the order submitted; anonymous ones run together. The reset reason and the reuse
+ * counts are those of PROTOCOL 2. A session is dirty after a failure, a stop-string cut or a cancel of a
+ * request that had it (one cancelled while QUEUED has touched nothing); a deadline cut leaves it clean. A
+ * failed request leaves nothing resident. With the last token of a `length` end still to be forwarded (named
+ * sessions) `done` comes one step after the last token. While a request needs pages that nobody else has,
+ * idle sessions are emptied, the one unused for longest first: their next turn starts `new`.
  *
- * Thread: one owner ("the engine thread") for everything but engine_cancel_flag_set and engine_stats_read.
- * Sinks are called inside engine_step / engine_submit on that thread; they must not call back into the engine
- * except seq_cancel and seq_hold. No allocation per token once a request is admitted.
+ * Pages. Admission makes sure of all pages that prompt and reply can need, so a running sequence never waits
+ * for one; a request that does not fit now waits QUEUED and is not overtaken by later ones.
+ *
+ * Thread: one owner ("the engine thread") for everything but a request's cancel flag and engine_stats_read.
+ * Sinks are called inside engine_step on that thread; they must not call back into the engine except
+ * seq_cancel and seq_hold. No allocation per token once a request is admitted.
  */
 #ifndef HEARTH_ENGINE_ENGINE_H
 #define HEARTH_ENGINE_ENGINE_H
@@ -37,22 +44,30 @@ typedef struct session session;
 typedef struct sequence sequence;
 
 typedef struct engine_config {
-    forward_ops ops;          /* the model, or a test's pure function */
-    const tokenizer *tok;     /* borrowed; NULL: pieces are empty, no end tokens (tests) */
-    const kern_table *kern;   /* borrowed: sampler arithmetic */
-    pool *compute;            /* borrowed */
-    const clock_src *clock;   /* borrowed */
-    int32_t n_ctx;            /* positions a sequence may have */
-    size_t n_pages;           /* of the page pool */
-    size_t prefill_chunk;     /* prompt rows per sequence and step, 1 … ops.max_rows */
-    size_t max_sequences;     /* running at once, 1 … ops.max_logit_rows */
-    bool warm;                /* false: nothing is ever reused (--no-warm) */
+    forward_ops ops;        /* the model, or a test's pure function */
+    const tokenizer *tok;   /* borrowed; NULL: pieces are empty, no end tokens (tests) */
+    const kern_table *kern; /* borrowed: sampler arithmetic */
+    pool *compute;          /* borrowed */
+    const clock_src *clock; /* borrowed */
+    int32_t n_ctx;          /* positions a sequence may have */
+    size_t n_pages;         /* of the page pool */
+    size_t prefill_chunk;   /* prompt rows per sequence and step, 1 … ops.max_rows */
+    size_t max_sequences;   /* running at once, 1 … ops.max_logit_rows */
+    bool warm;              /* false: nothing is ever reused (--no-warm) */
 } engine_config;
 
 status engine_new(const engine_config *cfg, engine **out, err *e);
-void engine_free(engine *en); /* ends nothing: every sequence must have ended (asserted in debug builds) */
+/* Ends nothing: every sequence must have ended and every session be closed (asserted in debug builds). */
+void engine_free(engine *en);
 
-typedef enum reset_reason { RESET_NEW, RESET_DIRTY, RESET_EXACT_PREFIX, RESET_EQUAL, RESET_PREFIX, RESET_MISMATCH } reset_reason;
+typedef enum reset_reason {
+    RESET_NEW,
+    RESET_DIRTY,
+    RESET_EXACT_PREFIX,
+    RESET_EQUAL,
+    RESET_PREFIX,
+    RESET_MISMATCH
+} reset_reason;
 const char *reset_reason_name(reset_reason r); /* "new", "exact_prefix" … */
 
 status session_open(engine *en, session **out);
@@ -72,9 +87,9 @@ typedef struct gen_token {
 
 typedef struct gen_result {
     finish_reason reason;
-    const char *guard;  /* "" or the name of what cut it: "context", "deadline" … */
-    bool stop_cut;      /* ended by a stop string */
-    bool repaired_tail; /* an unfinished last character became U+FFFD */
+    const char *guard;     /* "" or the name of what cut it: "context", "deadline" … */
+    bool stop_cut;         /* ended by a stop string */
+    bool repaired_tail;    /* an unfinished last character became U+FFFD */
     const char *tail_text; /* text released by the end (held back for a stop string or a character) */
     size_t tail_text_len;
     const int32_t *ids; /* all generated ids */
@@ -99,30 +114,33 @@ typedef struct gen_sink {
 typedef struct gen_request {
     const int32_t *prompt; /* copied */
     size_t n_prompt;
-    int32_t max_new_tokens; /* < 0: the rest of the context; 0 generates nothing; clamped to the context */
-    sampling params;        /* bias copied */
-    stop_set *stops;        /* owned by the sequence from a successful submit on; NULL = none */
-    session *session;       /* NULL = anonymous */
-    uint64_t deadline_ns;   /* on the clock's mono_ns; 0 = none */
+    int32_t max_new_tokens;    /* < 0: the rest of the context; 0 generates nothing; clamped to the context */
+    sampling params;           /* bias copied */
+    stop_set *stops;           /* owned by the sequence from a successful submit on; NULL = none */
+    session *session;          /* NULL = anonymous */
+    uint64_t deadline_ns;      /* on the clock's mono_ns; 0 = none */
     const atomic_bool *cancel; /* borrowed, may be NULL: set from any thread to cancel */
-    gen_sink sink;
+    gen_sink sink;             /* all three functions */
 } gen_request;
 
-/* All fields are checked before the session is touched. ST_INVALID_FIELD, ST_CONTEXT_LENGTH (prompt does not leave
- * room for one token; the message has both numbers), ST_NEVER_FITS, ST_NOMEM: then nothing changed and no sink is
- * called. *out stays valid until the sink's done/failed. */
+/* All fields are checked before the session is touched. ST_INVALID_FIELD, ST_CONTEXT_LENGTH (prompt does not
+ * leave room for one token; the message has both numbers), ST_NEVER_FITS, ST_NOMEM: then nothing changed and
+ * no sink is called. *out stays valid until the sink's done/failed. */
 status engine_submit(engine *en, const gen_request *r, sequence **out, err *e);
-/* Computes one step. Returns false when there was nothing to compute (no sequence, or all of them held). */
+/* Ends what was cut, admits what can run and computes one step. Returns false when there was nothing to
+ * compute (no sequence, or all of them held). */
 bool engine_step(engine *en);
 size_t engine_running(const engine *en); /* sequences that have not ended */
 
 void seq_cancel(sequence *s); /* takes effect at the next step's decision; idempotent */
-/* Held (EMIT_WAIT): keeps its pages, computes nothing; cancel and deadline still end it. */
+/* Held (EMIT_WAIT) from the next step on: keeps its pages, computes nothing, is not admitted; cancel and
+ * deadline still end it. */
 void seq_hold(sequence *s, bool held);
 
-typedef struct engine_stats { /* a snapshot; counters only rise */
+typedef struct engine_stats { /* a snapshot; counters only rise; pages_used, sessions, sequences are of now */
     uint64_t steps, tokens_prefilled, tokens_generated, tokens_reused;
-    uint64_t requests_done, requests_failed, requests_cancelled, bugs;
+    uint64_t requests_done, requests_failed, requests_cancelled; /* each request counts in one of the three */
+    uint64_t bugs;
     uint64_t pages_total, pages_used;
     uint64_t sessions, sequences;
 } engine_stats;

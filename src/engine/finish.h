@@ -18,16 +18,17 @@ typedef enum finish_reason {
 typedef struct finish_causes { /* everything that held when the last step was decided */
     bool deadline;
     bool cancelled;
-    bool budget;      /* max_new_tokens used up */
-    bool context;     /* context ceiling reached */
-    bool guard;       /* a repetition guard fired */
+    bool budget;  /* max_new_tokens used up */
+    bool context; /* context ceiling reached */
+    bool guard;   /* a repetition guard fired */
     bool end_token;
     bool stop_string;
     bool tool_calls_closed; /* the last tool call closed */
     int n_tool_calls;       /* complete ones */
 } finish_causes;
 
-/* deadline > cancelled > (budget, context, guard unless it also ended by itself in that step) > own end. */
+/* deadline > cancelled > (budget, context, guard) > own end (end token, stop string, last tool call closed):
+ * a cut is never `stop`, also when the reply ended by itself in the same step. */
 finish_reason finish_of(const finish_causes *c);
 const char *finish_name(finish_reason r); /* "stop", "length" … */
 /* The two-valued finish_reason of the plain dialect: "stop" or "length". */

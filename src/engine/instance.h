@@ -1,10 +1,10 @@
 /*
- * instance: everything one loaded model needs, put together once: GGUF mapping, tokenizer, kernel table, weights,
- * compute pool, page pool and engine. The public API (api.c), worker/ and cmd/ open models through it and through
- * nothing else.
+ * instance: everything one loaded model needs, put together once: GGUF mapping, tokenizer, kernel table,
+ * weights, compute pool, page pool and engine. The public API (api.c), worker/ and cmd/ open models through
+ * it and through nothing else.
  *
- * Owned by the thread that opened it, which becomes the engine thread (or hands it to one other thread before any
- * other call). Errors at opening: ST_NOT_FOUND, ST_LOAD_FAILED, ST_UNSUPPORTED (key or tensor named),
+ * Owned by the thread that opened it, which becomes the engine thread (or hands it to one other thread before
+ * any other call). Errors at opening: ST_NOT_FOUND, ST_LOAD_FAILED, ST_UNSUPPORTED (key or tensor named),
  * ST_INVALID_FIELD (option named), ST_NOMEM.
  */
 #ifndef HEARTH_ENGINE_INSTANCE_H
@@ -20,17 +20,17 @@
 #include "kern/kern.h"
 
 #define INSTANCE_DEFAULT_CONTEXT 8192
-#define INSTANCE_DEFAULT_CHUNK 512
+#define INSTANCE_DEFAULT_CHUNK   512
 
 typedef struct instance_options {
-    kern_set cpu;          /* at most this set; KERN_SET_COUNT - 1 = the best */
+    kern_set cpu; /* at most this set; KERN_SET_COUNT - 1 = the best */
     kv_type kv_type;
-    size_t threads;        /* 0 = all this process may use (base/cpu_limit.h) */
-    int32_t context;       /* 0 = the smaller of the model's and INSTANCE_DEFAULT_CONTEXT */
-    size_t max_sequences;  /* running at once; pages for that many full contexts are reserved (not touched) */
-    size_t prefill_chunk;  /* 0 = INSTANCE_DEFAULT_CHUNK */
+    size_t threads;       /* 0 = all this process may use (base/cpu_limit.h) */
+    int32_t context;      /* 0 = the smaller of the model's and INSTANCE_DEFAULT_CONTEXT */
+    size_t max_sequences; /* running at once; pages for that many full contexts are reserved (not touched) */
+    size_t prefill_chunk; /* 0 = INSTANCE_DEFAULT_CHUNK */
     bool warm;
-    const clock_src *clock; /* NULL = the system's */
+    const clock_src *clock;                   /* NULL = the system's */
     void (*progress)(void *ctx, double done); /* 0 … 1, may be NULL */
     void *progress_ctx;
 } instance_options;

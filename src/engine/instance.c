@@ -1,0 +1,255 @@
+#include "engine/instance.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/cpu_limit.h"
+#include "base/mem.h"
+#include "gguf/reader.h"
+#include "model/model.h"
+
+#define STRING_CHUNK   4096
+#define SYSTEM_PAGE    4096
+#define PREFAULT_SLICE (16u << 20) /* bytes between two reports of progress */
+
+struct instance {
+    /* owned */
+    gguf_file *file;
+    tokenizer *tok;
+    model *model;
+    pool *compute;
+    engine *en;
+    arena strings;
+    /* borrowed */
+    const kern_table *kern;
+
+    forward_ops ops;
+    instance_info info;
+};
+
+instance_options instance_options_default(void)
+{
+    return (instance_options){.cpu = KERN_SET_COUNT - 1, .kv_type = KV_F16, .max_sequences = 8, .warm = true};
+}
+
+static void report(const instance_options *opt, double done)
+{
+    if (opt->progress) {
+        opt->progress(opt->progress_ctx, done);
+    }
+}
+
+/*
+ * Reads one byte of each system page of the weights, so that the wait for a cold disk is here, where it can
+ * be shown, and not in the first reply. Costs tens of milliseconds per GB when the file is in the page cache.
+ */
+static void prefault(const gguf_file *f, const instance_options *opt)
+{
+    uint64_t total = gguf_file_bytes(f), done = 0, next = 0;
+    for (size_t i = 0; i < gguf_n_tensors(f); i++) {
+        const gguf_tensor *t = gguf_tensor_at(f, i);
+        const volatile unsigned char *data = t->data;
+        for (uint64_t at = 0; at < t->n_bytes; at += SYSTEM_PAGE) {
+            (void)data[at];
+            if (done + at >= next) {
+                report(opt, (double)(done + at) / (double)total);
+                next = done + at + PREFAULT_SLICE;
+            }
+        }
+        done += t->n_bytes;
+    }
+}
+
+static status read_string(instance *in, const char *key, const char **out)
+{
+    gguf_str s = {"", 0};
+    status st = gguf_get_str(in->file, key, &s, NULL);
+    if (st != ST_OK) {
+        s = (gguf_str){"", 0}; /* only told to people: absent or odd is no reason to refuse the file */
+    }
+    char *copy = arena_strndup(&in->strings, s.data, s.len);
+    if (!copy) {
+        return ST_NOMEM;
+    }
+    *out = copy;
+    return ST_OK;
+}
+
+static status choose_context(instance *in, const instance_options *opt, err *e)
+{
+    uint32_t train = model_shape_of(in->model)->n_ctx_train;
+    in->info.context_train = train > INT32_MAX ? INT32_MAX : (int32_t)train;
+    if (opt->context < 0 || opt->context > in->info.context_train) {
+        return err_set(e, ST_INVALID_FIELD, "context",
+                       "a context of %d tokens is not within the model's 1 to %d", (int)opt->context,
+                       (int)in->info.context_train);
+    }
+    in->info.context = opt->context;
+    if (opt->context == 0) {
+        in->info.context = in->info.context_train < INSTANCE_DEFAULT_CONTEXT ? in->info.context_train
+                                                                             : INSTANCE_DEFAULT_CONTEXT;
+    }
+    return ST_OK;
+}
+
+/* Pages for max_sequences full contexts, but for one context at least and beyond that for half the memory at
+ * most: fewer pages make requests wait, they never change a reply. */
+static size_t choose_pages(const instance *in, const instance_options *opt, const cpu_limit *limit)
+{
+    size_t per_context = ((size_t)in->info.context + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS;
+    uint64_t memory = limit->memory_max_bytes < limit->memory_total_bytes ? limit->memory_max_bytes
+                                                                          : limit->memory_total_bytes;
+    uint64_t affordable = memory / 2 / in->ops.page_bytes;
+    size_t wanted;
+    if (!size_mul(per_context, opt->max_sequences, &wanted) || wanted > affordable) {
+        wanted = affordable > per_context ? (size_t)affordable : per_context;
+    }
+    return wanted;
+}
+
+static status open_model(instance *in, const char *path, const instance_options *opt, size_t chunk, err *e)
+{
+    model_options mo = {.kv_type = opt->kv_type,
+                        .max_rows =
+                            chunk + opt->max_sequences - 1, /* a full chunk beside the others' replies */
+                        .max_logit_rows = opt->max_sequences};
+    status st = gguf_open(path, &in->file, e);
+    if (st == ST_OK) {
+        st = tokenizer_open(in->file, &in->tok, e);
+    }
+    if (st == ST_OK) {
+        st = model_open(in->file, in->kern, &mo, &in->model, e);
+    }
+    if (st == ST_OK) {
+        in->ops = model_forward_ops(in->model);
+        st = choose_context(in, opt, e);
+    }
+    return st;
+}
+
+static status open_engine(instance *in, const instance_options *opt, size_t chunk, err *e)
+{
+    cpu_limit limit;
+    cpu_limit_read("/", &limit);
+    size_t threads = cpu_limit_threads(&limit, opt->threads);
+    threads = threads < POOL_MAX_THREADS ? threads : POOL_MAX_THREADS;
+    uint64_t memory =
+        limit.memory_max_bytes < limit.memory_total_bytes ? limit.memory_max_bytes : limit.memory_total_bytes;
+    if (gguf_file_bytes(in->file) < memory) {
+        prefault(in->file, opt);
+    }
+    status st = pool_new(threads, limit.quota_cpus <= 0, &in->compute, e);
+    if (st != ST_OK) {
+        return st;
+    }
+    in->info.threads = threads;
+    in->info.kv_pages = choose_pages(in, opt, &limit);
+    in->info.kv_page_bytes = in->ops.page_bytes;
+    engine_config cfg = {.ops = in->ops,
+                         .tok = in->tok,
+                         .kern = in->kern,
+                         .compute = in->compute,
+                         .clock = opt->clock ? opt->clock : clock_system(),
+                         .n_ctx = in->info.context,
+                         .n_pages = in->info.kv_pages,
+                         .prefill_chunk = chunk,
+                         .max_sequences = opt->max_sequences,
+                         .warm = opt->warm};
+    return engine_new(&cfg, &in->en, e);
+}
+
+static status describe(instance *in, err *e)
+{
+    instance_info *i = &in->info;
+    i->arch = model_shape_of(in->model)->arch;
+    i->quant = model_quant_name(in->model);
+    i->kernels = in->kern->name;
+    i->params = model_params(in->model);
+    i->bytes_per_token = model_bytes_per_token(in->model);
+    i->file_bytes = gguf_file_bytes(in->file);
+    i->n_vocab = (int32_t)model_shape_of(in->model)->n_vocab;
+    status st = read_string(in, "general.name", &i->name);
+    if (st == ST_OK) {
+        st = read_string(in, "tokenizer.chat_template", &i->chat_template);
+    }
+    return st == ST_OK ? ST_OK : err_set(e, st, NULL, "out of memory for the description of the model");
+}
+
+status instance_open(const char *path, const instance_options *opt, instance **out, err *e)
+{
+    size_t chunk = opt->prefill_chunk ? opt->prefill_chunk : INSTANCE_DEFAULT_CHUNK;
+    if (opt->max_sequences < 1 || opt->max_sequences > 1024) {
+        return err_set(e, ST_INVALID_FIELD, "max_sequences", "%zu sequences, 1 to 1024 are possible",
+                       opt->max_sequences);
+    }
+    if (chunk > 2048) {
+        return err_set(e, ST_INVALID_FIELD, "prefill_chunk", "a chunk of %zu rows, 1 to 2048 are possible",
+                       chunk);
+    }
+    instance *in = mem_calloc(1, sizeof *in);
+    if (!in) {
+        return err_set(e, ST_NOMEM, NULL, "out of memory for a model");
+    }
+    arena_init(&in->strings, STRING_CHUNK);
+    in->kern = kern_select(opt->cpu);
+    report(opt, 0);
+    status st = open_model(in, path, opt, chunk, e);
+    if (st == ST_OK) {
+        st = describe(in, e);
+    }
+    if (st == ST_OK) {
+        st = open_engine(in, opt, chunk, e);
+    }
+    if (st != ST_OK) {
+        instance_close(in);
+        return st;
+    }
+    report(opt, 1);
+    *out = in;
+    return ST_OK;
+}
+
+void instance_close(instance *in)
+{
+    if (!in) {
+        return;
+    }
+    engine_free(in->en);
+    pool_free(in->compute);
+    model_free(in->model);
+    tokenizer_free(in->tok);
+    gguf_close(in->file);
+    arena_release(&in->strings);
+    mem_free(in);
+}
+
+engine *instance_engine(instance *in)
+{
+    return in->en;
+}
+
+const tokenizer *instance_tokenizer(const instance *in)
+{
+    return in->tok;
+}
+
+const instance_info *instance_describe(const instance *in)
+{
+    return &in->info;
+}
+
+bool instance_changed(const instance *in)
+{
+    return gguf_changed(in->file);
+}
+
+const forward_ops *instance_forward(const instance *in)
+{
+    return &in->ops;
+}
+
+pool *instance_pool(instance *in)
+{
+    return in->compute;
+}

@@ -1,0 +1,47 @@
+/*
+ * resident: the tokens of one sequence or session whose K and V are in its pages.
+ *
+ * Invariants: ids are exactly the tokens computed into the pages, in order; pages cover at least that many
+ * positions; addrs[i] is the address of pages[i]. Every page has one reference (there is no sharing yet).
+ *
+ * Engine thread. Owned by a session, or by an anonymous sequence; the page pool is borrowed by every call.
+ * All-zero is a valid empty one.
+ */
+#ifndef HEARTH_ENGINE_RESIDENT_H
+#define HEARTH_ENGINE_RESIDENT_H
+
+#include <stddef.h>
+
+#include "base/status.h"
+#include "base/vec.h"
+#include "kern/kv_layout.h"
+#include "kv/page_pool.h"
+
+typedef struct resident {
+    /* owned */
+    ivec ids;
+    page_id *pages; /* [cap_pages] */
+    void **addrs;   /* [cap_pages] */
+    size_t n_pages;
+    size_t cap_pages;
+} resident;
+
+/* Pages that n positions take. */
+static inline size_t resident_pages_for(size_t n_tokens)
+{
+    return n_tokens / KV_PAGE_TOKENS + (n_tokens % KV_PAGE_TOKENS != 0);
+}
+
+/* Memory for n_tokens in all, so that covering and appending up to there allocates nothing. Takes no page. */
+status resident_reserve(resident *r, size_t n_tokens);
+/* Gives everything back. */
+void resident_release(resident *r, page_pool *pool);
+/* Keeps the first n_tokens (at most as many as there are) and only the pages these need. */
+void resident_truncate(resident *r, page_pool *pool, size_t n_tokens);
+/* Takes pages until n_tokens positions are covered; within what was reserved. ST_CAPACITY: those it got stay.
+ */
+status resident_cover(resident *r, page_pool *pool, size_t n_tokens);
+/* Tokens that a and the resident ids have in common from the start. */
+size_t resident_shared(const resident *r, const int32_t *ids, size_t n);
+
+#endif

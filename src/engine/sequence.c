@@ -1,0 +1,425 @@
+/*
+ * The life of one sequence: made by engine_submit, moved by the functions on the arrows in engine_int.h, gone
+ * with its one terminal call.
+ */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "engine/engine_int.h"
+
+static void sequence_free(sequence *s)
+{
+    if (!s) {
+        return;
+    }
+    ivec_release(&s->history);
+    mem_free(s->bias);
+    stop_set_free(s->stops);
+    stop_matcher_release(&s->stop);
+    buf_release(&s->tail);
+    mem_free(s);
+}
+
+/* Everything the sequence will need until its end is allocated here. */
+static status allocate(sequence *s, const gen_request *r)
+{
+    size_t n_total;
+    if (!size_add(s->n_prompt, s->max_new, &n_total)) {
+        return ST_NOMEM;
+    }
+    if (r->params.n_bias > 0) {
+        s->bias = mem_alloc_array(r->params.n_bias, sizeof *s->bias);
+        if (!s->bias) {
+            return ST_NOMEM;
+        }
+        memcpy(s->bias, r->params.bias, r->params.n_bias * sizeof *s->bias);
+    }
+    s->params.bias = s->bias;
+    status st = ivec_reserve(&s->history, n_total);
+    if (st == ST_OK) {
+        st = ivec_append(&s->history, r->prompt, s->n_prompt);
+    }
+    if (st == ST_OK) {
+        st = resident_reserve(s->kv, n_total);
+    }
+    if (st == ST_OK) {
+        st = reply_reserve(s);
+    }
+    return st;
+}
+
+status sequence_new(engine *en, const gen_request *r, size_t max_new, bool ceiling, sequence **out)
+{
+    sequence *s = mem_calloc(1, sizeof *s);
+    if (!s) {
+        return ST_NOMEM;
+    }
+    s->en = en;
+    s->session = r->session;
+    s->kv = r->session ? &r->session->kv : &s->own;
+    s->cancel = r->cancel;
+    s->sink = r->sink;
+    s->params = r->params;
+    s->n_prompt = r->n_prompt;
+    s->max_new = max_new;
+    s->ceiling = ceiling;
+    s->deadline_ns = r->deadline_ns;
+    s->stops = r->stops;
+    stop_matcher_init(&s->stop, s->stops);
+    if (en->cfg.tok) {
+        detok_init(&s->detok, en->cfg.tok);
+    }
+    status st = allocate(s, r);
+    if (st != ST_OK) {
+        s->stops = NULL; /* still the caller's */
+        resident_release(&s->own, en->pages);
+        sequence_free(s);
+        return st;
+    }
+    s->submit_ns = clock_mono_ns(en->cfg.clock);
+    s->prev = en->last;
+    if (s->prev) {
+        s->prev->next = s;
+    } else {
+        en->first = s;
+    }
+    en->last = s;
+    en->n_sequences++;
+    if (s->session) {
+        s->session->n_requests++;
+    }
+    counter_set(&en->count.sequences, en->n_sequences);
+    *out = s;
+    return ST_OK;
+}
+
+void sequence_admit(sequence *s, reset_reason reason, size_t reuse, size_t need_pages, uint64_t now_ns)
+{
+    engine *en = s->en;
+    assert(s->state == SEQ_QUEUED && !s->held);
+    if (s->session) {
+        s->session->active = s;
+        resident_truncate(s->kv, en->pages, reuse);
+        s->session->dirty = false;
+    }
+    s->reset = reason;
+    s->reused = reuse;
+    s->admit_ns = now_ns;
+    s->promised_pages = need_pages - s->kv->n_pages;
+    en->promised_pages += s->promised_pages;
+    en->n_active++;
+    counter_add(&en->count.reused, reuse);
+    s->state = SEQ_PREFILL;
+}
+
+size_t sequence_pending(const sequence *s)
+{
+    return s->history.len - s->kv->ids.len;
+}
+
+status sequence_cover(sequence *s, size_t n_rows)
+{
+    size_t before = s->kv->n_pages;
+    status st = resident_cover(s->kv, s->en->pages, s->kv->ids.len + n_rows);
+    size_t taken = s->kv->n_pages - before;
+    assert(taken <= s->promised_pages);
+    s->promised_pages -= taken;
+    s->en->promised_pages -= taken;
+    return st;
+}
+
+bool sequence_cancelled(const sequence *s)
+{
+    /* Acquire: what the canceller did before is visible to the sink that reports it. Partner: any release
+     * store. */
+    return s->cancel_asked || (s->cancel && atomic_load_explicit(s->cancel, memory_order_acquire));
+}
+
+bool sequence_overdue(const sequence *s, uint64_t now_ns)
+{
+    return s->deadline_ns != 0 && now_ns >= s->deadline_ns;
+}
+
+/* Takes the sequence out of every list and count; only its own memory is left. */
+static void leave(sequence *s)
+{
+    engine *en = s->en;
+    if (s->state != SEQ_QUEUED) {
+        en->n_active--;
+        en->promised_pages -= s->promised_pages;
+    }
+    if (s->session) {
+        s->session->n_requests--;
+        if (s->session->active == s) {
+            s->session->active = NULL;
+            s->session->last_used = en->step_no;
+            if (!en->cfg.warm) {
+                session_reclaim(s->session);
+            }
+        }
+    }
+    resident_release(&s->own, en->pages);
+    if (s->prev) {
+        s->prev->next = s->next;
+    } else {
+        en->first = s->next;
+    }
+    if (s->next) {
+        s->next->prev = s->prev;
+    } else {
+        en->last = s->prev;
+    }
+    en->n_sequences--;
+    counter_set(&en->count.sequences, en->n_sequences);
+    engine_note_pages(en);
+}
+
+/* Frees it; one that never told its caller how it ended is our bug. */
+static void destroy(sequence *s)
+{
+    if (!s->terminal_sent) {
+        counter_add(&s->en->count.bugs, 1);
+        log_emit(LOG_ERROR, "engine", "event=sequence_without_terminal state=%d", (int)s->state);
+#ifdef HEARTH_DEBUG
+        abort();
+#endif
+    }
+    sequence_free(s);
+}
+
+void sequence_fail(sequence *s, const err *e)
+{
+    session *owner = s->session;
+    if (owner && owner->active == s) {
+        resident_truncate(s->kv, s->en->pages, 0); /* nothing of a failed request is kept */
+        owner->dirty = true;
+    }
+    leave(s);
+    counter_add(&s->en->count.failed, 1);
+    s->terminal_sent = true;
+    s->sink.failed(s->sink.ctx, e);
+    destroy(s);
+}
+
+static void fill_times(const sequence *s, uint64_t now_ns, gen_result *r)
+{
+    r->total_ms = clock_ms_between(s->submit_ns, now_ns);
+    r->queue_ms = clock_ms_between(s->submit_ns, s->state == SEQ_QUEUED ? now_ns : s->admit_ns);
+    if (s->prefill_ns != 0) {
+        r->prefill_ms = clock_ms_between(s->prefill_ns, s->decode_ns ? s->decode_ns : now_ns);
+    }
+    if (s->decode_ns != 0) {
+        r->decode_ms = clock_ms_between(s->decode_ns, now_ns);
+    }
+    if (s->first_token_ns != 0) {
+        r->ttft_ms = clock_ms_between(s->submit_ns, s->first_token_ns);
+    }
+}
+
+static const char *guard_name(const sequence *s)
+{
+    if (s->sealed == FINISH_TIMEOUT) {
+        return "deadline";
+    }
+    return s->sealed == FINISH_LENGTH && s->ceiling ? "context" : "";
+}
+
+static void end(sequence *s, uint64_t now_ns)
+{
+    engine *en = s->en;
+    if (s->sealed == FINISH_NONE) {
+        err e;
+        counter_add(&en->count.bugs, 1);
+        err_set(&e, ST_INTERNAL, NULL, "a reply ended without a reason");
+        sequence_fail(s, &e);
+        return;
+    }
+    if (s->session && s->state != SEQ_QUEUED && (s->stop_cut || s->sealed == FINISH_CANCELLED)) {
+        s->session->dirty = true;
+    }
+    gen_result r = {.reason = s->sealed, .guard = guard_name(s), .stop_cut = s->stop_cut};
+    r.repaired_tail = s->repaired_tail;
+    r.tail_text = buf_str(&s->tail);
+    r.tail_text_len = s->tail.len;
+    r.ids = s->history.data + s->n_prompt;
+    r.n_ids = s->history.len - s->n_prompt;
+    r.prompt_tokens = (int32_t)s->n_prompt;
+    r.reused_tokens = (int32_t)s->reused;
+    r.prefilled_tokens = (int32_t)s->prefilled;
+    r.reset = s->reset;
+    r.seed = s->params.seed;
+    fill_times(s, now_ns, &r);
+    leave(s);
+    counter_add(s->sealed == FINISH_CANCELLED ? &en->count.cancelled : &en->count.done, 1);
+    s->terminal_sent = true;
+    s->sink.done(s->sink.ctx, &r);
+    destroy(s);
+}
+
+static void fail_status(sequence *s, status st)
+{
+    err e;
+    err_set(&e, st, NULL, "a reply ended: %s", status_text(st));
+    sequence_fail(s, &e);
+}
+
+void sequence_cut(sequence *s, uint64_t now_ns)
+{
+    if (s->state != SEQ_TAIL) {
+        finish_causes c = {.deadline = sequence_overdue(s, now_ns), .cancelled = sequence_cancelled(s)};
+        status st = reply_flush(s);
+        if (st != ST_OK) {
+            fail_status(s, st);
+            return;
+        }
+        s->sealed = finish_of(&c);
+    }
+    end(s, now_ns);
+}
+
+void sequence_spoil(sequence *s, uint64_t now_ns)
+{
+    if (s->state == SEQ_TAIL) {
+        s->session->dirty = true;
+        end(s, now_ns);
+        return;
+    }
+    err e;
+    err_set(&e, ST_NONFINITE, NULL, "the model computed a non-finite value between positions %zu and %zu",
+            s->kv->ids.len, s->kv->ids.len + s->step_rows - 1);
+    sequence_fail(s, &e);
+}
+
+static void draw(sequence *s, const float *logits, sampler_out *out)
+{
+    engine *en = s->en;
+    sampler_in in = {.logits = logits,
+                     .history = s->history.data,
+                     .n_history = s->history.len,
+                     .n_prompt = s->n_prompt,
+                     .position = (int32_t)s->history.len,
+                     .eog = en->eog,
+                     .n_eog = en->n_eog};
+    sampler_draw(en->sampler, &s->params, &in, out);
+}
+
+/* Adds the drawn token to the reply and finds out what ends it by that; then seals the outcome. */
+static status decide(sequence *s, int32_t token, bool *emit, uint64_t now_ns)
+{
+    finish_causes c = {0};
+    status st = ST_OK;
+    if (s->en->cfg.tok && tokenizer_is_eog(s->en->cfg.tok, token)) {
+        c.end_token = true; /* neither emitted nor counted nor forwarded */
+        *emit = false;
+    } else {
+        st = ivec_push(&s->history, token);
+        if (st == ST_OK) {
+            st = reply_push(s, token);
+        }
+        bool used_up = s->history.len - s->n_prompt == s->max_new;
+        c.budget = used_up && !s->ceiling;
+        c.context = used_up && s->ceiling;
+        *emit = true;
+    }
+    c.cancelled = sequence_cancelled(s);
+    c.deadline = sequence_overdue(s, now_ns);
+    bool over = c.end_token || s->stop_cut || c.budget || c.context || c.cancelled || c.deadline;
+    if (st == ST_OK && over) {
+        st = reply_flush(s);
+    }
+    c.stop_string = s->stop_cut;
+    s->sealed = finish_of(&c);
+    return st;
+}
+
+static void report(sequence *s, const sampler_out *drawn, uint64_t now_ns)
+{
+    engine *en = s->en;
+    gen_token t = {.token = drawn->token, .text = buf_str(&en->text), .text_len = en->text.len};
+    t.probs = s->params.top_logprobs >= 0 ? drawn : NULL;
+    if (s->first_token_ns == 0) {
+        s->first_token_ns = now_ns;
+    }
+    counter_add(&en->count.generated, 1);
+    s->sink.token(s->sink.ctx, &t);
+}
+
+static void next_token(sequence *s, const float *logits, uint64_t now_ns)
+{
+    sampler_out drawn;
+    bool emit;
+    mem_guard_enter();
+    draw(s, logits, &drawn);
+    status st = decide(s, drawn.token, &emit, now_ns);
+    mem_guard_leave();
+    if (st != ST_OK) {
+        fail_status(s, st);
+        return;
+    }
+    if (emit) {
+        report(s, &drawn, now_ns);
+    }
+    if (s->sealed == FINISH_NONE) {
+        s->state = SEQ_DECODE;
+    } else if (s->sealed == FINISH_LENGTH && s->session && !s->stop_cut) {
+        s->state = SEQ_TAIL; /* so that the next turn finds the whole reply resident */
+    } else {
+        end(s, now_ns);
+    }
+}
+
+/* PREFILL → the first token, or, with nothing to generate, the end. */
+static void prefilled(sequence *s, const float *logits, uint64_t now_ns)
+{
+    s->decode_ns = now_ns;
+    if (s->max_new > 0) {
+        next_token(s, logits, now_ns);
+        return;
+    }
+    finish_causes c = {.budget = true};
+    c.cancelled = sequence_cancelled(s);
+    c.deadline = sequence_overdue(s, now_ns);
+    s->sealed = finish_of(&c);
+    end(s, now_ns);
+}
+
+void sequence_advance(sequence *s, const float *logits, uint64_t now_ns)
+{
+    size_t n = s->step_rows;
+    status st = ivec_append(&s->kv->ids, s->history.data + s->kv->ids.len, n);
+    if (st != ST_OK) {
+        fail_status(s, st);
+        return;
+    }
+    switch (s->state) {
+    case SEQ_PREFILL:
+        s->prefilled += n;
+        counter_add(&s->en->count.prefilled, n);
+        if (sequence_pending(s) == 0) {
+            prefilled(s, logits, now_ns);
+        }
+        break;
+    case SEQ_DECODE:
+        next_token(s, logits, now_ns);
+        break;
+    case SEQ_TAIL:
+        end(s, now_ns);
+        break;
+    case SEQ_QUEUED:
+        assert(!"a queued sequence computes nothing");
+        break;
+    }
+}
+
+void seq_cancel(sequence *s)
+{
+    s->cancel_asked = true;
+}
+
+void seq_hold(sequence *s, bool held)
+{
+    s->held = held;
+}
