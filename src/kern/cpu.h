@@ -1,6 +1,7 @@
 /*
- * cpu: what this CPU and this operating system let a process run. Internal to kern/. Pure questions; the first
- * AMX question asks the kernel for permission to use the tile state (Linux grants it to the whole process).
+ * cpu: what this CPU and this operating system let a process run. Internal to kern/. Pure questions; the
+ * first AMX question asks the kernel for permission to use the tile state (Linux grants it to the whole
+ * process).
  */
 #ifndef HEARTH_KERN_CPU_H
 #define HEARTH_KERN_CPU_H

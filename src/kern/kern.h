@@ -1,11 +1,11 @@
 /*
- * kern: the kernel table. All arithmetic on tensors goes through it; a table is filled once per process for one
- * instruction set: the reference first (`ref/` defines what is right), then each set overrides what it has, in
- * rising order. Every set gives the same bits (DESIGN 4): the tests compare with ==.
+ * kern: the kernel table. All arithmetic on tensors goes through it; a table is filled once per process for
+ * one instruction set: the reference first (`ref/` defines what is right), then each set overrides what it
+ * has, in rising order. Every set gives the same bits (DESIGN 4): the tests compare with ==.
  *
- * Kernels are pure functions of their arguments: any thread, no allocation, no errors. Buffers need no alignment
- * and no padding unless said; nothing outside the stated extents is read or written. Callers split work over
- * threads by the index ranges; a range never changes a result.
+ * Kernels are pure functions of their arguments: any thread, no allocation, no errors. Buffers need no
+ * alignment and no padding unless said; nothing outside the stated extents is read or written. Callers split
+ * work over threads by the index ranges; a range never changes a result.
  *
  * Numerics: the rules are written out in kern/README.md (NUMERICS) next to their reference implementation.
  */
@@ -36,8 +36,9 @@ typedef enum kern_act_kind {
 kern_act_kind kern_act_kind_of(gguf_type type);
 
 /*
- * m activation rows of k values, prepared for one kind. The caller provides the memory (kern_act_bytes tells how
- * much) and fills f32 / calls act_prepare; kinds are prepared once and used by every matrix that wants them.
+ * m activation rows of k values, prepared for one kind. The caller provides the memory (kern_act_bytes tells
+ * how much) and fills f32 / calls act_prepare; kinds are prepared once and used by every matrix that wants
+ * them.
  */
 typedef struct kern_act {
     kern_act_kind kind;
@@ -50,8 +51,8 @@ typedef struct kern_act {
     int16_t *sums;   /* [m][n_blocks * block / 16]: sum of each 16 codes */
 } kern_act;
 
-/* Bytes of one buffer that holds an act of this kind, shape (0 on overflow), and its set-up inside mem (64-byte
- * aligned). */
+/* Bytes of one buffer that holds an act of this kind, shape (0 on overflow), and its set-up inside mem
+ * (64-byte aligned). */
 size_t kern_act_bytes(kern_act_kind kind, size_t m, size_t k);
 void kern_act_init(kern_act *a, kern_act_kind kind, size_t m, size_t k, void *mem);
 
@@ -68,58 +69,68 @@ typedef struct kern_matrix {
 typedef void (*kern_matmul_fn)(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
                                size_t y_stride);
 
-/* One row of attention over one KV head (rule 3); the query heads that share the head are done together. */
+/*
+ * One row of attention over one KV head (rule 3); the query heads that share the head are done together, each
+ * with the bits it has alone. Only pages that hold a visible position are looked at (others may be NULL), and
+ * no value of an invisible position has an influence.
+ */
 typedef struct kern_attn {
-    const float *q;           /* [n_q][k_dim]: the group's query heads */
-    float *out;               /* [n_q][v_dim] */
-    size_t n_q;               /* query heads of this KV head */
-    const kv_layer *layer;    /* where K and V lie in a page */
+    const float *q;        /* [n_q][k_dim]: the group's query heads */
+    float *out;            /* [n_q][v_dim] */
+    size_t n_q;            /* query heads of this KV head */
+    const kv_layer *layer; /* where K and V lie in a page */
     kv_type type;
     size_t kv_head;
     const void *const *pages; /* page p holds positions [32 p, 32 p + 32) */
-    int32_t first;            /* visible positions are first … last, both included */
+    int32_t first;            /* visible positions are first … last, both included; 0 <= first <= last */
     int32_t last;
     float scale;
-    float soft_cap;           /* 0 = none: else cap * tanh(score / cap) */
-    const float *sinks;       /* [n_q] one logit per query head, or NULL */
-    float *scratch;           /* [KERN_ATTN_SCRATCH(n_q, v_dim)] floats */
+    float soft_cap;     /* 0 = none: else cap * tanh(score / cap) */
+    const float *sinks; /* [n_q] one logit per query head, or NULL */
+    float *scratch;     /* [KERN_ATTN_SCRATCH(n_q, v_dim)] floats */
 } kern_attn;
 
-#define KERN_SPAN 256 /* positions merged as one (rule 3) */
+#define KERN_SPAN                     256 /* positions merged as one (rule 3) */
 #define KERN_ATTN_SCRATCH(n_q, v_dim) ((size_t)(n_q) * ((size_t)KERN_SPAN + 2 * (size_t)(v_dim) + 4))
 
-typedef enum kern_rope_style { KERN_ROPE_PAIRS, KERN_ROPE_HALVES } kern_rope_style; /* (2i, 2i+1) or (i, i+n/2) */
+typedef enum kern_rope_style {
+    KERN_ROPE_PAIRS,
+    KERN_ROPE_HALVES
+} kern_rope_style; /* (2i, 2i+1) or (i, i+n/2) */
 
 typedef struct kern_table {
     kern_set set;
     const char *name; /* "ref", "avx2" … */
 
-    /* Rows [r0, r1) of x ([m][k]) into a. bad[r] is set to 1 where row r holds a non-finite value (then its codes,
-     * floats and scales are zero), else left as it is. */
+    /* Rows [r0, r1) of x ([m][k]) into a. bad[r] is set to 1 where row r holds a non-finite value (then its
+     * codes, floats and scales are zero), else left as it is. */
     void (*act_prepare)(kern_act *a, const float *x, size_t r0, size_t r1, uint8_t *bad);
     kern_matmul_fn matmul[GGUF_TYPE_COUNT]; /* NULL for types without a kernel */
 
     void (*rms_norm)(float *y, const float *x, const float *w, size_t n, float eps); /* y may be x */
     void (*add)(float *y, const float *x, size_t n);                                 /* y += x */
-    void (*silu_mul)(float *y, const float *gate, const float *up, size_t n);        /* y = silu(gate) * up */
-    /* cos, sin: [n_rot / 2]; rotates the first n_rot of x in place. */
+    /* y = silu(gate) * up; y may be gate or up */
+    void (*silu_mul)(float *y, const float *gate, const float *up, size_t n);
+    /* Rotates the first n_rot (even) of x in place; cos_sin as rope_angles leaves it. */
     void (*rope)(float *x, const float *cos_sin, size_t n_rot, kern_rope_style style);
-    /* cos_sin [n_rot / 2][2] for one absolute position: angle = pos * inv_freq in fp64, reduced, then ours. */
+    /* cos_sin [n_half][2], both times magnitude, for one absolute position: angle = pos * inv_freq in double,
+     * reduced, then ours. |pos * inv_freq| < 2^51. */
     void (*rope_angles)(float *cos_sin, const double *inv_freq, size_t n_half, int32_t pos, float magnitude);
-    /* Writes the K and V of one position (slot = pos % 32) into its page: k [n_kv_heads][k_dim], v likewise. */
-    void (*kv_store)(void *page, const kv_layer *layer, kv_type type, size_t slot, const float *k, const float *v);
+    /* Writes K [n_kv_heads][k_dim] and V [n_kv_heads][v_dim] of one position (slot = pos % 32) into its page.
+     * F16 as base/fp16.h narrows. */
+    void (*kv_store)(void *page, const kv_layer *layer, kv_type type, size_t slot, const float *k,
+                     const float *v);
     void (*attention)(const kern_attn *a);
     /* true if all of x is finite */
     bool (*all_finite)(const float *x, size_t n);
-    /* Elementwise over arrays, for tests and the sampler: ours, not libm's. */
+    /* Elementwise over arrays, for tests and the sampler: ours, not libm's. y may be x. */
     void (*exp_array)(float *y, const float *x, size_t n);
     void (*log_array)(float *y, const float *x, size_t n);
     /* Index of the largest value, lowest index on a tie; n > 0; no NaN. */
     size_t (*argmax)(const float *x, size_t n);
 } kern_table;
 
-/* The best set that this build has, this CPU offers and `at_most` allows. Thread-safe after the first call; the
- * table is static. */
+/* The best set that this build has, this CPU offers and `at_most` allows. Any thread; the table is static. */
 const kern_table *kern_select(kern_set at_most);
 /* The table of exactly this set, or NULL if it is not built in or the CPU lacks it. */
 const kern_table *kern_table_of(kern_set set);

@@ -1,15 +1,15 @@
 /*
  * kv_layout: where K and V lie inside a KV page (DESIGN 7). Data and pure functions.
  *
- * A page holds KV_PAGE_TOKENS positions of all layers of one attention kind. Layers follow each other in ascending
- * order, the KV heads of a layer likewise; each head is K then V:
+ * A page holds KV_PAGE_TOKENS positions of all layers of one attention kind. Layers follow each other in
+ * ascending order, the KV heads of a layer likewise; each head is K then V:
  *
  *     page:   [layer 0: head 0 | head 1 | …][layer 1: …] …       each layer starts on a multiple of 64 bytes
  *     head:   K [k_dim][32]  V [32][v_dim]
  *
- * K is transposed, so that one score per position is one lane; V is not, so that a position's values are one run.
- * Values are kv_type (little-endian). Rows that were never written may hold anything, NaN included: no kernel
- * reads a position that is not visible.
+ * K is transposed, so that one score per position is one lane; V is not, so that a position's values are one
+ * run. Values are kv_type (little-endian). Rows that were never written may hold anything, NaN included: no
+ * result depends on a position that is not visible.
  */
 #ifndef HEARTH_KERN_KV_LAYOUT_H
 #define HEARTH_KERN_KV_LAYOUT_H

@@ -1,0 +1,26 @@
+/*
+ * ref: the reference kernels, one file per family. Internal to kern/ref. Contracts in kern/kern.h; the rules,
+ * in kern/README.md (NUMERICS), are what these files must read like.
+ */
+#ifndef HEARTH_KERN_REF_REF_H
+#define HEARTH_KERN_REF_REF_H
+
+#include "kern/kern.h"
+
+void rms_norm_ref(float *y, const float *x, const float *w, size_t n, float eps);
+void add_ref(float *y, const float *x, size_t n);
+void silu_mul_ref(float *y, const float *gate, const float *up, size_t n);
+bool all_finite_ref(const float *x, size_t n);
+void exp_array_ref(float *y, const float *x, size_t n);
+void log_array_ref(float *y, const float *x, size_t n);
+size_t argmax_ref(const float *x, size_t n);
+void rope_ref(float *x, const float *cos_sin, size_t n_rot, kern_rope_style style);
+void rope_angles_ref(float *cos_sin, const double *inv_freq, size_t n_half, int32_t pos, float magnitude);
+void kv_store_ref(void *page, const kv_layer *layer, kv_type type, size_t slot, const float *k,
+                  const float *v);
+void attention_ref(const kern_attn *a);
+
+/* The sum of 16 lanes: 8+8, 4+4, 2+2, 1+1 (rule 6). Destroys them. */
+float lanes_sum_ref(float lane[16]);
+
+#endif

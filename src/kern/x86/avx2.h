@@ -1,0 +1,21 @@
+/* avx2: the AVX2 + FMA + F16C kernels, one file per family. Internal to kern/x86; contracts in kern/kern.h.
+ */
+#ifndef HEARTH_KERN_X86_AVX2_H
+#define HEARTH_KERN_X86_AVX2_H
+
+#include "kern/kern.h"
+
+void rms_norm_avx2(float *y, const float *x, const float *w, size_t n, float eps);
+void add_avx2(float *y, const float *x, size_t n);
+void silu_mul_avx2(float *y, const float *gate, const float *up, size_t n);
+bool all_finite_avx2(const float *x, size_t n);
+void exp_array_avx2(float *y, const float *x, size_t n);
+void log_array_avx2(float *y, const float *x, size_t n);
+size_t argmax_avx2(const float *x, size_t n);
+void rope_avx2(float *x, const float *cos_sin, size_t n_rot, kern_rope_style style);
+void rope_angles_avx2(float *cos_sin, const double *inv_freq, size_t n_half, int32_t pos, float magnitude);
+void kv_store_avx2(void *page, const kv_layer *layer, kv_type type, size_t slot, const float *k,
+                   const float *v);
+void attention_avx2(const kern_attn *a);
+
+#endif
