@@ -1,0 +1,157 @@
+/*
+ * Activation rows in AVX2: the operations of ref/act_quant.c on eight values at a time. The largest magnitude
+ * does not depend on the order of comparison, the rest is per value; vcvtps2dq rounds half to even.
+ */
+#include <string.h>
+
+#include "kern/x86/matmul_avx2.h"
+
+#define ABSMAX_ZERO 0x1p-100f
+#define SUM_RUN     16
+#define BLOCK_MAX   256
+/* Finite values from here up round to infinity in bf16: for that kind they are as bad as infinity itself. */
+#define BF16_LIMIT 0x7F7F8000
+#define F32_LIMIT  0x7F800000
+
+/* The first n of eight lanes: all bits set. */
+static __m256i lanes_first(size_t n)
+{
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+static bool row_is_good(const float *x, size_t k, int limit)
+{
+    const __m256i magnitude = _mm256_set1_epi32(0x7FFFFFFF);
+    const __m256i last_good = _mm256_set1_epi32(limit - 1);
+    __m256i over = _mm256_setzero_si256();
+    size_t c = 0;
+    for (; c + 8 <= k; c += 8) {
+        __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(x + c));
+        over = _mm256_or_si256(over, _mm256_cmpgt_epi32(_mm256_and_si256(v, magnitude), last_good));
+    }
+    if (c < k) {
+        __m256i v = _mm256_castps_si256(_mm256_maskload_ps(x + c, lanes_first(k - c)));
+        over = _mm256_or_si256(over, _mm256_cmpgt_epi32(_mm256_and_si256(v, magnitude), last_good));
+    }
+    return _mm256_testz_si256(over, over) != 0;
+}
+
+static float block_absmax(const float *x, size_t width)
+{
+    const __m256 sign = _mm256_set1_ps(-0.0f);
+    __m256 most = _mm256_setzero_ps();
+    for (size_t i = 0; i < width; i += 8) {
+        most = _mm256_max_ps(most, _mm256_andnot_ps(sign, _mm256_loadu_ps(x + i)));
+    }
+    __m128 half = _mm_max_ps(_mm256_castps256_ps128(most), _mm256_extractf128_ps(most, 1));
+    half = _mm_max_ps(half, _mm_movehl_ps(half, half));
+    half = _mm_max_ss(half, _mm_movehdup_ps(half));
+    return _mm_cvtss_f32(half);
+}
+
+/* 32 values into codes, and the sums of each 16 of them. */
+static void codes_store(const float *x, __m256 inv, int8_t *q, int16_t *sums)
+{
+    __m256i v[4];
+    for (size_t i = 0; i < 4; i++) {
+        v[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), inv));
+    }
+    __m256i words01 = _mm256_packs_epi32(v[0], v[1]);
+    __m256i words23 = _mm256_packs_epi32(v[2], v[3]);
+    /* packing works inside 128-bit lanes: dwords come out as 0 2 4 6 | 1 3 5 7 of the eight groups of four */
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    __m256i codes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(words01, words23), order);
+    _mm256_storeu_si256((__m256i *)(void *)q, codes);
+    __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), codes);
+    __m256i quads = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+    quads = _mm256_hadd_epi32(quads, quads);
+    quads = _mm256_hadd_epi32(quads, quads);
+    sums[0] = (int16_t)_mm256_extract_epi32(quads, 0);
+    sums[1] = (int16_t)_mm256_extract_epi32(quads, 4);
+}
+
+static float block_encode(const float *x, size_t width, int8_t *q, int16_t *sums)
+{
+    float absmax = block_absmax(x, width);
+    if (absmax < ABSMAX_ZERO) {
+        memset(q, 0, width);
+        memset(sums, 0, width / SUM_RUN * sizeof *sums);
+        return 0.0f;
+    }
+    const __m256 inv = _mm256_set1_ps(127.0f / absmax);
+    for (size_t i = 0; i < width; i += 32) {
+        codes_store(x + i, inv, q + i, sums + i / SUM_RUN);
+    }
+    return absmax / 127.0f;
+}
+
+static void row_encode(kern_act *a, const float *x, size_t r, size_t width)
+{
+    size_t padded = a->n_blocks * width;
+    int8_t *q = a->q + r * padded;
+    float *d = a->d + r * a->n_blocks;
+    int16_t *sums = a->sums + r * (padded / SUM_RUN);
+    for (size_t b = 0; b < a->n_blocks; b++) {
+        size_t at = b * width;
+        const float *from = x + at;
+        float part[BLOCK_MAX];
+        if (a->k - at < width) {
+            memset(part, 0, sizeof part);
+            memcpy(part, from, (a->k - at) * sizeof *part);
+            from = part;
+        }
+        d[b] = block_encode(from, width, q + at, sums + at / SUM_RUN);
+    }
+}
+
+/* Finite values to bf16, half to even, and widened again: as base/fp16.h. */
+static __m256 round_bf16(__m256 x)
+{
+    __m256i u = _mm256_castps_si256(x);
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+    u = _mm256_add_epi32(u, _mm256_add_epi32(_mm256_set1_epi32(0x7FFF), odd));
+    return _mm256_castsi256_ps(_mm256_and_si256(u, _mm256_set1_epi32((int)0xFFFF0000u)));
+}
+
+static void row_round(const float *x, float *out, size_t k)
+{
+    size_t c = 0;
+    for (; c + 8 <= k; c += 8) {
+        _mm256_storeu_ps(out + c, round_bf16(_mm256_loadu_ps(x + c)));
+    }
+    if (c < k) {
+        __m256i lanes = lanes_first(k - c);
+        _mm256_maskstore_ps(out + c, lanes, round_bf16(_mm256_maskload_ps(x + c, lanes)));
+    }
+}
+
+static void row_zero(kern_act *a, size_t r, size_t width)
+{
+    if (!width) {
+        memset(a->f32 + r * a->k, 0, a->k * sizeof *a->f32);
+        return;
+    }
+    size_t padded = a->n_blocks * width;
+    memset(a->q + r * padded, 0, padded);
+    memset(a->d + r * a->n_blocks, 0, a->n_blocks * sizeof *a->d);
+    memset(a->sums + r * (padded / SUM_RUN), 0, padded / SUM_RUN * sizeof *a->sums);
+}
+
+void act_prepare_avx2(kern_act *a, const float *x, size_t r0, size_t r1, uint8_t *bad)
+{
+    const int limit = a->kind == KERN_ACT_BF16 ? BF16_LIMIT : F32_LIMIT;
+    const size_t width = a->kind == KERN_ACT_Q8_32 ? 32 : a->kind == KERN_ACT_Q8_256 ? 256 : 0;
+    for (size_t r = r0; r < r1; r++) {
+        const float *row = x + r * a->k;
+        if (!row_is_good(row, a->k, limit)) {
+            bad[r] = 1;
+            row_zero(a, r, width);
+        } else if (width) {
+            row_encode(a, row, r, width);
+        } else if (a->kind == KERN_ACT_BF16) {
+            row_round(row, a->f32 + r * a->k, a->k);
+        } else {
+            memcpy(a->f32 + r * a->k, row, a->k * sizeof *row);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+/*
+ * matmul_test: what the tests of the matrix products share: the weight types, random weights as raw blocks
+ * (no quantiser takes part), prepared activations in guarded buffers, and one call of a product.
+ */
+#ifndef HEARTH_TESTS_MATMUL_TEST_H
+#define HEARTH_TESTS_MATMUL_TEST_H
+
+#include "kern_test.h"
+
+static const gguf_type mm_types[] = {GGUF_TYPE_F32,  GGUF_TYPE_F16,  GGUF_TYPE_BF16, GGUF_TYPE_Q8_0,
+                                     GGUF_TYPE_Q4_0, GGUF_TYPE_Q4_K, GGUF_TYPE_Q6_K};
+#define MM_TYPE_COUNT (sizeof mm_types / sizeof *mm_types)
+
+static inline size_t mm_row_bytes(gguf_type type, size_t k)
+{
+    gguf_type_info info = gguf_type_info_of(type);
+    assert_int_equal(k % info.block_values, 0);
+    return k / info.block_values * info.block_bytes;
+}
+
+static inline void put16(uint8_t *p, uint16_t v)
+{
+    memcpy(p, &v, sizeof v);
+}
+
+/* One block of random codes and integer scales; float scales within a factor of four of `scale`, either sign.
+ */
+static inline void mm_block_fill(gguf_type type, uint8_t *p, float scale, uint64_t *rng)
+{
+    size_t n_bytes = gguf_type_info_of(type).block_bytes;
+    float f = rng_float(rng);
+    for (size_t i = 0; i < n_bytes; i++) {
+        p[i] = (uint8_t)(rng_next(rng) >> 33);
+    }
+    float d = scale * (f < 0 ? f - 0.25f : f + 0.25f);
+    switch ((int)type) {
+    case GGUF_TYPE_F32:
+        f *= scale;
+        memcpy(p, &f, sizeof f);
+        return;
+    case GGUF_TYPE_F16:
+        put16(p, fp16_from_f32(f * scale));
+        return;
+    case GGUF_TYPE_BF16:
+        put16(p, bf16_from_f32(f * scale));
+        return;
+    case GGUF_TYPE_Q6_K:
+        put16(p + offsetof(block_q6_k, d), fp16_from_f32(d));
+        return;
+    case GGUF_TYPE_Q4_K:
+        put16(p + offsetof(block_q4_k, dmin), fp16_from_f32(rng_float(rng) * scale));
+        break;
+    default:
+        break;
+    }
+    put16(p, fp16_from_f32(d));
+}
+
+static inline void mm_weights_fill(gguf_type type, uint8_t *p, size_t n_bytes, float scale, uint64_t *rng)
+{
+    size_t block = gguf_type_info_of(type).block_bytes;
+    for (size_t at = 0; at < n_bytes; at += block) {
+        mm_block_fill(type, p + at, scale, rng);
+    }
+}
+
+/* Prepared activations whose every array lies between forbidden pages. */
+typedef struct mm_act {
+    kern_act a;
+    guard f32, q, d, sums;
+} mm_act;
+
+static inline mm_act mm_act_new(kern_act_kind kind, size_t m, size_t k, guard_side side)
+{
+    mm_act g = {.a = {.kind = kind, .m = m, .k = k}};
+    if (kind == KERN_ACT_F32 || kind == KERN_ACT_BF16) {
+        g.f32 = guard_new(m * k * sizeof(float), side);
+        g.a.f32 = guard_floats(&g.f32);
+        return g;
+    }
+    size_t block = kind == KERN_ACT_Q8_32 ? 32 : 256;
+    g.a.n_blocks = (k + block - 1) / block;
+    size_t padded = g.a.n_blocks * block;
+    g.q = guard_new(m * padded, side);
+    g.d = guard_new(m * g.a.n_blocks * sizeof(float), side);
+    g.sums = guard_new(m * padded / 16 * sizeof(int16_t), side);
+    g.a.q = (int8_t *)g.q.data;
+    g.a.d = guard_floats(&g.d);
+    g.a.sums = (int16_t *)(void *)g.sums.data;
+    return g;
+}
+
+static inline void mm_act_check(const mm_act *g)
+{
+    const guard *const parts[] = {&g->f32, &g->q, &g->d, &g->sums};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (parts[i]->map) {
+            guard_check(parts[i]);
+        }
+    }
+}
+
+static inline void mm_act_free(mm_act *g)
+{
+    guard *const parts[] = {&g->f32, &g->q, &g->d, &g->sums};
+    mm_act_check(g);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (parts[i]->map) {
+            guard_free(parts[i]);
+        }
+    }
+}
+
+/* The same bits in every array. */
+static inline void mm_act_equal(const kern_table *t, const mm_act *got, const mm_act *want)
+{
+    const guard *const parts[][2] = {
+        {&got->f32, &want->f32}, {&got->q, &want->q}, {&got->d, &want->d}, {&got->sums, &want->sums}};
+    static const char *const names[] = {"f32", "q", "d", "sums"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        assert_int_equal(parts[i][0]->n_bytes, parts[i][1]->n_bytes);
+        if (parts[i][0]->map && memcmp(parts[i][0]->data, parts[i][1]->data, parts[i][0]->n_bytes) != 0) {
+            fail_msg("activations, set %s, kind %d, m %zu, k %zu: %s differs", t->name, (int)got->a.kind,
+                     got->a.m, got->a.k, names[i]);
+        }
+    }
+}
+
+/* m rows of x prepared by table t; no row may be bad. */
+static inline mm_act mm_act_of(const kern_table *t, gguf_type type, const float *x, size_t m, size_t k,
+                               guard_side side)
+{
+    mm_act g = mm_act_new(kern_act_kind_of(type), m, k, side);
+    uint8_t bad[64] = {0};
+    assert_true(m <= sizeof bad);
+    t->act_prepare(&g.a, x, 0, m, bad);
+    for (size_t r = 0; r < m; r++) {
+        assert_int_equal(bad[r], 0);
+    }
+    return g;
+}
+
+#endif
