@@ -5,7 +5,8 @@
  * Immutable after model_open but for its workspace, which one forward call at a time uses. It borrows the
  * gguf_file and the kernel table: both must outlive it. Errors at opening: ST_LOAD_FAILED or ST_UNSUPPORTED
  * with the key or tensor named (missing, wrong shape with both shapes, type without kernel, sizes that do not
- * fit together, vocabulary unlike the embedding's rows).
+ * fit together, vocabulary unlike the embedding's rows); ST_INVALID_FIELD for an option out of range;
+ * ST_NOMEM.
  */
 #ifndef HEARTH_MODEL_MODEL_H
 #define HEARTH_MODEL_MODEL_H
