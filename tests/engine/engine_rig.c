@@ -204,6 +204,14 @@ void log_expect_ids(const reply_log *l, const int32_t *ids, size_t n)
     }
 }
 
+void log_expect_greedy(const reply_log *l, const int32_t *prompt, size_t n, size_t n_new)
+{
+    int32_t all[FAKE_MAX_POS];
+    memcpy(all, prompt, n * sizeof *all);
+    fake_greedy(&l->rig->model, all, n, n_new);
+    log_expect_ids(l, all + n, n_new);
+}
+
 tokenizer *byte_tokenizer_open(int32_t *eos)
 {
     char path[] = "/tmp/hearth-test-XXXXXX";

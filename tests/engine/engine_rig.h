@@ -73,6 +73,8 @@ void rig_generate(engine_rig *r, const gen_request *q, reply_log *l);
 void rig_tokens(int32_t *out, size_t n, uint64_t seed);
 /* Fails unless the log ended well with exactly these ids. */
 void log_expect_ids(const reply_log *l, const int32_t *ids, size_t n);
+/* Unless these are the first n_new tokens of what the model function says greedily after the prompt. */
+void log_expect_greedy(const reply_log *l, const int32_t *prompt, size_t n, size_t n_new);
 
 /* A tokenizer whose token b is the byte b (0 … 255), with <|endoftext|> as an end token. */
 tokenizer *byte_tokenizer_open(int32_t *eos);

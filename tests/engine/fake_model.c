@@ -88,6 +88,7 @@ static void note(fake_model *m, const batch *b)
     m->most_rows = b->n_rows > m->most_rows ? b->n_rows : m->most_rows;
     m->most_seqs = b->n_seqs > m->most_seqs ? b->n_seqs : m->most_seqs;
     for (size_t i = 0; i < b->n_rows; i++) {
+        m->n_logit_rows += b->rows[i].want_logits;
         run = i > 0 && b->rows[i].seq == b->rows[i - 1].seq ? run + 1 : 1;
         m->most_rows_of_one = run > m->most_rows_of_one ? run : m->most_rows_of_one;
     }

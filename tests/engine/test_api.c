@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/mem.h"
 #include "model/make_model.h"
 
 #define N_VOCAB 300
@@ -18,6 +19,7 @@
 
 static char path[] = "/tmp/hearth-api-XXXXXX";
 static char no_tokenizer[] = "/tmp/hearth-api-XXXXXX";
+static char long_context[] = "/tmp/hearth-api-XXXXXX";
 static char garbage[] = "/tmp/hearth-api-XXXXXX";
 
 static hearth_model *open_model(int32_t max_sessions)
@@ -138,6 +140,15 @@ static void test_info(void **state)
     assert_int_equal(info.threads, 1);
     assert_false(info.has_chat_template);
     assert_true(info.params > 0 && info.bytes_per_token > 0);
+    hearth_model_close(m);
+    /* The default context is the smaller of the model's and 8,192. */
+    m = open_model(0);
+    hearth_model_info_get(m, &info);
+    assert_int_equal(info.context, CONTEXT);
+    hearth_model_close(m);
+    assert_int_equal(hearth_model_open(long_context, NULL, &m, NULL), HEARTH_OK);
+    hearth_model_info_get(m, &info);
+    assert_int_equal(info.context, 8192);
     hearth_model_close(m);
     assert_string_equal(hearth_version(), HEARTH_VERSION);
     assert_string_equal(hearth_status_text(HEARTH_NOMEM), "out of memory");
@@ -423,7 +434,46 @@ static void test_refusals(void **state)
     hearth_model_close(m);
 }
 
-static int make_file(char *name, make_vocab vocab)
+/* Each allocation of opening fails once, then each of a reply: HEARTH_NOMEM, and the next try works. */
+static void test_no_memory(void **state)
+{
+    static const char *const stop[] = {"\x01\x02 never"};
+    static const hearth_logit_bias bias[] = {{7, -1.0f}};
+    hearth_model_options mo = HEARTH_MODEL_OPTIONS_INIT;
+    hearth_error e = HEARTH_ERROR_INIT;
+    hearth_model *m = NULL;
+    hearth_status st = HEARTH_NOMEM;
+    mo.threads = 2;
+    for (uint64_t n = 1; st != HEARTH_OK; n++) {
+        assert_null(m);
+        mem_fail_at(n, false);
+        st = hearth_model_open(path, &mo, &m, &e);
+        mem_fail_at(0, false);
+        assert_true(st == HEARTH_OK || st == HEARTH_NOMEM);
+    }
+    hearth_session *s = open_session(m);
+    hearth_generate_options o = options_of("no memory for this", 12);
+    o.stop = stop;
+    o.n_stop = 1;
+    o.logit_bias = bias;
+    o.n_logit_bias = 1;
+    size_t n_failures = 0;
+    st = HEARTH_NOMEM;
+    for (uint64_t n = 1; st != HEARTH_OK; n++) {
+        hearth_session_close(s); /* a fresh one, whose buffers have to grow */
+        s = open_session(m);
+        mem_fail_at(n, false);
+        st = hearth_generate(s, &o, NULL, NULL, NULL, &e);
+        mem_fail_at(0, false);
+        assert_true(st == HEARTH_OK || st == HEARTH_NOMEM);
+        n_failures += st != HEARTH_OK;
+    }
+    assert_true(n_failures > 8);
+    hearth_session_close(s);
+    hearth_model_close(m);
+}
+
+static int make_file(char *name, make_vocab vocab, uint32_t n_ctx)
 {
     make_model_spec spec = make_model_default(GGUF_TYPE_Q8_0);
     err e = {.msg = "mkstemp"};
@@ -435,7 +485,7 @@ static int make_file(char *name, make_vocab vocab)
     spec.n_ff = 64;
     spec.vocab = vocab;
     spec.n_vocab = N_VOCAB;
-    spec.n_ctx = CONTEXT;
+    spec.n_ctx = n_ctx;
     if (fd < 0 || close(fd) != 0 || make_model(name, &spec, &e) != ST_OK) {
         fprintf(stderr, "make_model: %s\n", e.msg);
         return 1;
@@ -450,13 +500,15 @@ static int make(void **state)
         return 1;
     }
     close(fd);
-    return make_file(path, MAKE_VOCAB_BPE) || make_file(no_tokenizer, MAKE_VOCAB_NONE);
+    return make_file(path, MAKE_VOCAB_BPE, CONTEXT) || make_file(no_tokenizer, MAKE_VOCAB_NONE, CONTEXT) ||
+           make_file(long_context, MAKE_VOCAB_BPE, 16384);
 }
 
 static int unmake(void **state)
 {
     unlink(path);
     unlink(no_tokenizer);
+    unlink(long_context);
     return unlink(garbage);
 }
 
@@ -471,6 +523,7 @@ int main(void)
         cmocka_unit_test(test_callback_stops),
         cmocka_unit_test(test_cancel_from_another_thread),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, make, unmake);
 }

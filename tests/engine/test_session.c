@@ -22,8 +22,11 @@ static void turn(engine_rig *r, session *s, const int32_t *prompt, size_t n, int
     reply_log l;
     log_init(&l, r);
     gen_request q = rig_request(&l, prompt, n, max_new);
+    size_t n_logit_rows = r->model.n_logit_rows;
     q.session = s;
     rig_generate(r, &q, &l);
+    assert_int_equal(r->model.n_logit_rows - n_logit_rows,
+                     max_new); /* none for a prompt's middle or the last token */
     memcpy(all, prompt, n * sizeof *all);
     fake_greedy(&r->model, all, n, (size_t)max_new);
     log_expect_ids(&l, all + n, (size_t)max_new);
@@ -181,6 +184,64 @@ static void test_cold_reuses_nothing(void **state)
     turn(&r, s, p, 50, 3, (turn_expect){RESET_NEW, 0});
     turn(&r, s, p, 50, 3, (turn_expect){RESET_NEW, 0});
     turn(&r, s, p, 80, 3, (turn_expect){RESET_NEW, 0});
+    assert_int_equal(rig_stats(&r).pages_used, 0); /* nor is anything kept for it */
+    reply_log l;
+    log_init(&l, &r);
+    l.cancel_after = 1;
+    gen_request q = rig_request(&l, p, 50, 3);
+    q.session = s;
+    rig_generate(&r, &q, &l);
+    log_release(&l);
+    assert_true(session_dirty(s));
+    turn(&r, s, p, 50, 3, (turn_expect){RESET_NEW, 0}); /* that comes before dirty */
+    assert_false(session_dirty(s));
+    session_close(s);
+    rig_close(&r);
+}
+
+/* A request that is cut before it had its session leaves it as it was. */
+static void test_cut_in_the_queue_touches_nothing(void **state)
+{
+    engine_rig r;
+    session *s;
+    int32_t p[100];
+    reply_log l[2];
+    open_with(&r, &s, false);
+    rig_tokens(p, 100, 14);
+    for (size_t i = 0; i < 2; i++) {
+        log_init(&l[i], &r);
+        gen_request q = rig_request(&l[i], p + i, 40, 4);
+        q.session = s;
+        rig_submit(&r, &q, &l[i]);
+    }
+    engine_step(r.en);
+    seq_cancel(l[1].seq);
+    rig_drain(&r);
+    assert_int_equal(l[1].result.reason, FINISH_CANCELLED);
+    assert_int_equal(l[1].result.prefilled_tokens, 0);
+    assert_false(session_dirty(s));
+    fake_greedy(&r.model, p, 40, 4);
+    log_expect_ids(&l[0], p + 40, 4);
+    expect_resident(s, p, 44);
+    log_release(&l[0]);
+    log_release(&l[1]);
+    session_close(s);
+    rig_close(&r);
+}
+
+/* Pages that the session's own reset gives back count for its next request. */
+static void test_own_pages_count(void **state)
+{
+    rig_config cfg = rig_config_default();
+    engine_rig r;
+    session *s;
+    int32_t p[512];
+    cfg.n_pages = 16;
+    rig_open(&r, &cfg);
+    assert_int_equal(session_open(r.en, &s), ST_OK);
+    rig_tokens(p, 512, 15);
+    turn(&r, s, p, 440, 0, (turn_expect){RESET_NEW, 0});
+    turn(&r, s, p + 1, 500, 12, (turn_expect){RESET_MISMATCH, 0}); /* all 16 */
     session_close(s);
     rig_close(&r);
 }
@@ -444,6 +505,8 @@ int main(void)
         cmocka_unit_test(test_length_forwards_the_last_token),
         cmocka_unit_test(test_context_ceiling),
         cmocka_unit_test(test_cold_reuses_nothing),
+        cmocka_unit_test(test_cut_in_the_queue_touches_nothing),
+        cmocka_unit_test(test_own_pages_count),
         cmocka_unit_test(test_dirty_after_cancel),
         cmocka_unit_test(test_dirty_after_failure),
         cmocka_unit_test(test_timeout_is_not_dirty),
