@@ -25,21 +25,20 @@
 #define WIRE_PROTOCOL 2
 
 /* Names with a meaning in the protocol, both dialects. */
+/* clang-format off */
 #define FRAME_KEYS(X)                                                                                        \
-    X(token)                                                                                                 \
-    X(done)                                                                                                  \
-    X(error) X(id) X(code) X(field) X(value) X(session_id) X(opened) X(closed) X(reset) X(prompt_tokens)     \
-        X(completion_tokens) X(finish_reason) X(reused_prompt_tokens) X(prefilled_prompt_tokens)             \
-            X(session_reset_reason) X(prefill_ms) X(decode_ms) X(total_ms) X(prefill_tok_s) X(decode_tok_s)  \
-                X(seed) X(reason) X(generated_token_ids) X(cancelled) X(guard) X(limit) X(need) X(have)      \
-                    X(path) X(retry_after) X(ready) X(max_sessions) X(max_named_sessions) X(supports_cancel) \
-                        X(protocol) X(pid) X(model) X(name) X(arch) X(quant) X(params) X(digest)             \
-                            X(context_length) X(vocab_size) X(modalities) X(capabilities) X(kernels)         \
-                                X(kv_pages) X(accepted) X(delta) X(ids) X(logprobs) X(prompt_logprobs)       \
-                                    X(progress) X(attach) X(embedding)
+    X(token) X(done) X(error) X(id) X(code) X(field) X(value) X(session_id) X(opened) X(closed) X(reset)     \
+    X(prompt_tokens) X(completion_tokens) X(finish_reason) X(reused_prompt_tokens)                           \
+    X(prefilled_prompt_tokens) X(session_reset_reason) X(prefill_ms) X(decode_ms) X(total_ms)                \
+    X(prefill_tok_s) X(decode_tok_s) X(seed) X(reason) X(generated_token_ids) X(cancelled) X(guard)          \
+    X(limit) X(need) X(have) X(path) X(retry_after) X(ready) X(max_sessions) X(max_named_sessions)           \
+    X(supports_cancel) X(protocol) X(pid) X(model) X(name) X(arch) X(quant) X(params) X(digest)              \
+    X(context_length) X(vocab_size) X(modalities) X(capabilities) X(kernels) X(kv_pages) X(accepted)         \
+    X(delta) X(ids) X(logprobs) X(prompt_logprobs) X(progress) X(attach) X(embedding)
 
 /* Extra statistics of a done frame. */
 #define FRAME_STATISTICS(X) X(queue_ms) X(ttft_ms) X(tail_repaired)
+/* clang-format on */
 
 enum frame_key {
 #define X(name) FRAME_KEY_##name,

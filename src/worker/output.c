@@ -1,0 +1,306 @@
+#include "worker/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#define CHUNK_BYTES OUTPUT_HIGH_BYTES /* one write */
+
+struct output {
+    pthread_t thread;
+    /* borrowed */
+    halt *halt;
+    const bell *bell;
+    /* owned */
+    int wake; /* eventfd: there is something to write, or the end */
+    int fd;   /* the second opening of the caller's descriptor, or that one itself */
+    bool fd_is_own;
+    int old_flags; /* of the caller's descriptor, -1 unless they were changed */
+    bool is_socket;
+
+    buf staged; /* engine thread */
+
+    pthread_mutex_t mu;
+    /* guarded by mu */
+    buf pending; /* bytes [first, len) are not taken yet */
+    size_t first;
+    bool closing; /* the writer ends when pending is empty */
+
+    /* writer thread */
+    size_t chunk_at, chunk_len;
+    char chunk[CHUNK_BYTES]; /* bytes [chunk_at, chunk_len) are not written yet */
+};
+
+/*
+ * Engine thread
+ */
+buf *output_stage(output *o)
+{
+    return &o->staged;
+}
+
+void output_check(output *o, status st)
+{
+    if (st != ST_OK) {
+        log_emit(LOG_ERROR, "worker", "event=frame_lost error=\"%s\"", status_text(st));
+        halt_ask(o->halt, HALT_BROKEN);
+    }
+}
+
+static void wake_writer(const output *o)
+{
+    uint64_t one = 1;
+    ssize_t n = write(o->wake, &one, sizeof one);
+    (void)n; /* fails only when it is awake already */
+}
+
+void output_commit(output *o)
+{
+    if (o->staged.len == 0) {
+        return;
+    }
+    pthread_mutex_lock(&o->mu);
+    status st = buf_append(&o->pending, o->staged.data, o->staged.len);
+    pthread_mutex_unlock(&o->mu);
+    buf_reset(&o->staged);
+    output_check(o, st);
+    wake_writer(o);
+}
+
+bool output_has_room(output *o)
+{
+    pthread_mutex_lock(&o->mu);
+    bool room = o->pending.len - o->first < OUTPUT_HIGH_BYTES;
+    pthread_mutex_unlock(&o->mu);
+    return room;
+}
+
+/*
+ * Writer thread
+ */
+
+/* Moves pending bytes into the empty chunk. Returns true if this made room for the engine; *closing as it is
+ * now. */
+static bool take_chunk(output *o, bool *closing)
+{
+    pthread_mutex_lock(&o->mu);
+    size_t before = o->pending.len - o->first;
+    size_t n = before < CHUNK_BYTES ? before : CHUNK_BYTES;
+    if (n > 0) {
+        memcpy(o->chunk, o->pending.data + o->first, n);
+        o->first += n;
+        if (o->first == o->pending.len) {
+            buf_reset(&o->pending);
+            o->first = 0;
+        } else if (o->first > o->pending.len / 2) {
+            buf_consume(&o->pending, o->first);
+            o->first = 0;
+        }
+    }
+    *closing = o->closing;
+    pthread_mutex_unlock(&o->mu);
+    o->chunk_at = 0;
+    o->chunk_len = n;
+    return before >= OUTPUT_HIGH_BYTES && before - n < OUTPUT_HIGH_BYTES;
+}
+
+static bool output_lost(output *o, const char *why)
+{
+    log_emit(LOG_WARN, "worker", "event=stdout_gone error=\"%s\"", why);
+    halt_ask(o->halt, HALT_OUTPUT_GONE);
+    return false;
+}
+
+/* One write of what is left of the chunk; false when the other end is gone. */
+static bool write_some(output *o)
+{
+    const char *p = o->chunk + o->chunk_at;
+    size_t len = o->chunk_len - o->chunk_at;
+    ssize_t n = o->is_socket ? send(o->fd, p, len, MSG_DONTWAIT | MSG_NOSIGNAL) : write(o->fd, p, len);
+    if (n >= 0) {
+        o->chunk_at += (size_t)n;
+        return true;
+    }
+    if (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK) {
+        return true;
+    }
+    return output_lost(o, strerror(errno));
+}
+
+/* Waits for work, room, the end or a loss. False when the writer has to end. */
+static bool wait_and_write(output *o, int timeout_ms)
+{
+    bool some = o->chunk_at < o->chunk_len;
+    struct pollfd fds[3] = {{.fd = o->fd, .events = some ? POLLOUT : 0},
+                            {.fd = o->wake, .events = POLLIN},
+                            {.fd = o->halt->fd, .events = POLLIN}};
+    uint64_t wakes;
+    int n = poll(fds, timeout_ms < 0 ? 3 : 1, timeout_ms);
+    if (n <= 0) {
+        return n < 0 && errno == EINTR;
+    }
+    if (fds[0].revents & (POLLERR | POLLHUP | POLLNVAL)) {
+        return output_lost(o, "its reader is gone");
+    }
+    if (fds[2].revents) {
+        return false;
+    }
+    if (fds[1].revents) {
+        ssize_t got = read(o->wake, &wakes, sizeof wakes);
+        (void)got;
+    }
+    return !(fds[0].revents & POLLOUT) || write_some(o);
+}
+
+/* Halted: what fits now is written, so that whole frames which are there already are not lost. */
+static void write_what_fits(output *o)
+{
+    bool closing;
+    while (halt_cause(o->halt) != HALT_OUTPUT_GONE) {
+        if (o->chunk_at == o->chunk_len) {
+            take_chunk(o, &closing);
+        }
+        if (o->chunk_at == o->chunk_len || !wait_and_write(o, 0)) {
+            return;
+        }
+    }
+}
+
+/* Whether output_close was called, or is within the grace. */
+static bool closed_in_time(output *o)
+{
+    uint64_t until = clock_mono_ns(clock_system()) + (uint64_t)HALT_GRACE_MS * 1000000;
+    for (;;) {
+        struct pollfd wake = {.fd = o->wake, .events = POLLIN};
+        uint64_t wakes, now = clock_mono_ns(clock_system());
+        pthread_mutex_lock(&o->mu);
+        bool closing = o->closing;
+        pthread_mutex_unlock(&o->mu);
+        if (closing || now >= until) {
+            return closing;
+        }
+        if (poll(&wake, 1, (int)((until - now) / 1000000) + 1) > 0) {
+            ssize_t got = read(o->wake, &wakes, sizeof wakes);
+            (void)got;
+        }
+    }
+}
+
+static void *run(void *arg)
+{
+    output *o = arg;
+    bool closing = false, going = true;
+    while (going) {
+        if (o->chunk_at == o->chunk_len && take_chunk(o, &closing)) {
+            bell_ring(o->bell);
+        }
+        if (o->chunk_len == o->chunk_at && closing) {
+            return NULL;
+        }
+        going = wait_and_write(o, -1);
+    }
+    write_what_fits(o);
+    if (!closed_in_time(o)) {
+        log_emit(LOG_WARN, "worker", "event=halt_enforced grace_ms=%d", HALT_GRACE_MS);
+        halt_enforce(o->halt);
+    }
+    return NULL;
+}
+
+/*
+ * Opening
+ */
+
+/* Makes o->fd a descriptor whose writes do not block, if fd is of a kind that can block. */
+static void choose_descriptor(output *o, int fd)
+{
+    struct stat s;
+    char path[64];
+    o->fd = fd;
+    o->old_flags = -1;
+    if (fstat(fd, &s) != 0) {
+        return; /* poll will tell */
+    }
+    o->is_socket = S_ISSOCK(s.st_mode);
+    if (!S_ISFIFO(s.st_mode) && !S_ISCHR(s.st_mode)) {
+        return; /* a file never blocks for long, and a second opening would begin at its start */
+    }
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    int again = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+    if (again >= 0) {
+        o->fd = again;
+        o->fd_is_own = true;
+    } else if (S_ISFIFO(s.st_mode)) { /* without /proc, or not ours to open; terminals stay blocking then */
+        o->old_flags = fcntl(fd, F_GETFL);
+        if (o->old_flags >= 0) {
+            fcntl(fd, F_SETFL, o->old_flags | O_NONBLOCK);
+        }
+    }
+}
+
+static void release(output *o)
+{
+    if (o->fd_is_own) {
+        close(o->fd);
+    } else if (o->old_flags >= 0) {
+        fcntl(o->fd, F_SETFL, o->old_flags);
+    }
+    if (o->wake >= 0) {
+        close(o->wake);
+    }
+    buf_release(&o->staged);
+    buf_release(&o->pending);
+    pthread_mutex_destroy(&o->mu);
+    mem_free(o);
+}
+
+status output_open(int fd, halt *h, const bell *b, output **out, err *e)
+{
+    output *o = mem_calloc(1, sizeof *o);
+    if (!o) {
+        return err_set(e, ST_NOMEM, NULL, "out of memory for the writer");
+    }
+    pthread_mutex_init(&o->mu, NULL); /* a plain mutex: cannot fail on Linux */
+    o->halt = h;
+    o->bell = b;
+    o->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    choose_descriptor(o, fd);
+    if (o->wake < 0 || buf_reserve(&o->staged, OUTPUT_HIGH_BYTES) != ST_OK ||
+        buf_reserve(&o->pending, 2 * OUTPUT_HIGH_BYTES) != ST_OK) {
+        release(o);
+        return err_set(e, ST_NOMEM, NULL, "cannot make the buffers of the writer");
+    }
+    int rc = pthread_create(&o->thread, NULL, run, o);
+    if (rc != 0) {
+        release(o);
+        return err_set(e, ST_IO, NULL, "cannot start the writer thread: %s", strerror(rc));
+    }
+    *out = o;
+    return ST_OK;
+}
+
+void output_close(output *o)
+{
+    if (!o) {
+        return;
+    }
+    output_commit(o);
+    pthread_mutex_lock(&o->mu);
+    o->closing = true;
+    pthread_mutex_unlock(&o->mu);
+    wake_writer(o);
+    pthread_join(o->thread, NULL);
+    release(o);
+}

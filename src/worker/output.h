@@ -1,0 +1,45 @@
+/*
+ * output: the way from the engine thread to stdout, which only the writer thread in here touches.
+ *
+ * The engine stages frames and commits them once per step; the writer writes what was committed with one
+ * call. The engine never waits: instead it asks output_has_room before each step, and while there is none
+ * (OUTPUT_HIGH_BYTES are unwritten) it holds its sequences. So at most OUTPUT_HIGH_BYTES plus the frames of
+ * one step are ever waiting. The buffers grow to that once and are kept.
+ *
+ * The writer also watches the other end, idle or blocked: a reader that is gone halts the worker
+ * (HALT_OUTPUT_GONE). Once halted it writes what it can without waiting; if output_close does not come within
+ * HALT_GRACE_MS (the engine thread is inside a long step or a long text) it enforces the halt.
+ *
+ * The descriptor is not the writer's alone (a terminal, 2>&1), so its mode is not changed if that can be
+ * helped: a pipe or terminal is opened a second time, non-blocking; a socket is sent to without waiting.
+ */
+#ifndef HEARTH_WORKER_OUTPUT_H
+#define HEARTH_WORKER_OUTPUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/buf.h"
+#include "base/status.h"
+#include "worker/bell.h"
+#include "worker/halt.h"
+
+#define OUTPUT_HIGH_BYTES ((size_t)16 << 10)
+
+typedef struct output output;
+
+/* Starts the writer. h and b are borrowed; b is rung when there is room again. fd stays the caller's. */
+status output_open(int fd, halt *h, const bell *b, output **out, err *e);
+/* Engine thread. Returns when everything staged is written, or the worker is halted. NULL is fine. */
+void output_close(output *o);
+
+/* Engine thread: where frames are put, in whole lines. */
+buf *output_stage(output *o);
+/* Hands what is staged to the writer. A frame that could not be staged or handed over (no memory) halts the
+ * worker (HALT_BROKEN): a client must not wait for it for ever. */
+void output_commit(output *o);
+/* The result of a frame_put_… into output_stage. */
+void output_check(output *o, status st);
+bool output_has_room(output *o);
+
+#endif

@@ -1,0 +1,124 @@
+#include "worker/sessions.h"
+
+#include "base/mem.h"
+#include "base/strmap.h"
+
+typedef struct slot {
+    char *name;       /* owned; NULL = free */
+    session *session; /* owned */
+} slot;
+
+struct sessions {
+    engine *en;      /* borrowed */
+    slot *slots;     /* owned [n_named] */
+    strmap *by_name; /* owned: name -> slot; the keys are the slots' names */
+    size_t n_named;
+};
+
+status sessions_new(engine *en, size_t n_named, sessions **out)
+{
+    sessions *t = mem_calloc(1, sizeof *t);
+    if (!t) {
+        return ST_NOMEM;
+    }
+    t->en = en;
+    t->n_named = n_named;
+    t->slots = mem_calloc(n_named, sizeof *t->slots);
+    status st = t->slots ? strmap_new(n_named, &t->by_name) : ST_NOMEM;
+    if (st != ST_OK) {
+        sessions_free(t);
+        return st;
+    }
+    *out = t;
+    return ST_OK;
+}
+
+static void slot_release(slot *s)
+{
+    session_close(s->session);
+    mem_free(s->name);
+    *s = (slot){NULL, NULL};
+}
+
+void sessions_free(sessions *t)
+{
+    if (!t) {
+        return;
+    }
+    for (size_t i = 0; t->slots && i < t->n_named; i++) {
+        slot_release(&t->slots[i]);
+    }
+    strmap_free(t->by_name);
+    mem_free(t->slots);
+    mem_free(t);
+}
+
+session *sessions_find(const sessions *t, wire_string name)
+{
+    int32_t i;
+    return strmap_get(t->by_name, name.data, name.len, &i) ? t->slots[i].session : NULL;
+}
+
+static slot *free_slot(const sessions *t)
+{
+    for (size_t i = 0; i < t->n_named; i++) {
+        if (!t->slots[i].name) {
+            return &t->slots[i];
+        }
+    }
+    return NULL;
+}
+
+/* Fills a free slot; on failure it is free again. */
+static status fill(sessions *t, slot *s, wire_string name)
+{
+    s->name = mem_strndup(name.data, name.len);
+    status st = s->name ? session_open(t->en, &s->session) : ST_NOMEM;
+    if (st == ST_OK) {
+        st = strmap_put(t->by_name, s->name, name.len, (int32_t)(s - t->slots), NULL);
+    }
+    if (st != ST_OK) {
+        slot_release(s);
+    }
+    return st;
+}
+
+status sessions_open(sessions *t, wire_string name, session **out, bool *opened, err *e)
+{
+    session *found = sessions_find(t, name);
+    if (opened) {
+        *opened = !found;
+    }
+    if (found) {
+        *out = found;
+        return ST_OK;
+    }
+    if (t->n_named == 0) {
+        return err_set(e, ST_UNSUPPORTED_SESSION, NULL,
+                       "this worker has no named sessions (one slot in all)");
+    }
+    slot *s = free_slot(t);
+    if (!s) {
+        return err_set(e, ST_CAPACITY, NULL, "all %zu named sessions are in use", t->n_named);
+    }
+    status st = fill(t, s, name);
+    if (st != ST_OK) {
+        return err_set(e, ST_CAPACITY, NULL, "the session cannot be made: %s", status_text(st));
+    }
+    *out = s->session;
+    return ST_OK;
+}
+
+void sessions_close(sessions *t, wire_string name)
+{
+    int32_t i;
+    if (strmap_get(t->by_name, name.data, name.len, &i)) {
+        strmap_remove(t->by_name, name.data, name.len);
+        slot_release(&t->slots[i]);
+    }
+}
+
+size_t sessions_count(const sessions *t)
+{
+    return strmap_count(t->by_name);
+}

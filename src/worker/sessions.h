@@ -1,0 +1,33 @@
+/*
+ * sessions: the slot table: names of sessions to the engine's sessions.
+ *
+ * A worker of N slots has N - 1 named ones; the last belongs to anonymous requests. A session that exists is
+ * found before capacity is looked at; none is ever evicted. Names are bytes with a length. One owner: the
+ * engine thread.
+ *
+ * Errors: ST_UNSUPPORTED_SESSION (no named slots at all), ST_CAPACITY (all in use, or the engine cannot make
+ * one).
+ */
+#ifndef HEARTH_WORKER_SESSIONS_H
+#define HEARTH_WORKER_SESSIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "engine/engine.h"
+#include "wire/request.h"
+
+typedef struct sessions sessions;
+
+status sessions_new(engine *en, size_t n_named, sessions **out); /* en is borrowed */
+void sessions_free(sessions *t);                                 /* closes what is open; none may be busy */
+
+session *sessions_find(const sessions *t, wire_string name); /* NULL if there is none */
+/* Finds or opens. *opened (may be NULL): whether this call opened it. */
+status sessions_open(sessions *t, wire_string name, session **out, bool *opened, err *e);
+void sessions_close(sessions *t, wire_string name); /* an unknown name is fine; must not be busy */
+size_t sessions_count(const sessions *t);
+
+#endif

@@ -1,0 +1,150 @@
+#include "base/test_main.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "engine/engine_rig.h"
+#include "worker/sessions.h"
+
+static wire_string name_of(const char *s)
+{
+    return (wire_string){s, strlen(s)};
+}
+
+typedef struct table {
+    engine_rig rig;
+    sessions *t;
+} table;
+
+static void table_open(table *x, size_t n_named)
+{
+    rig_config cfg = rig_config_default();
+    rig_open(&x->rig, &cfg);
+    assert_int_equal(sessions_new(x->rig.en, n_named, &x->t), ST_OK);
+}
+
+static void table_close(table *x)
+{
+    sessions_free(x->t);
+    assert_int_equal(rig_stats(&x->rig).sessions, 0);
+    rig_close(&x->rig);
+}
+
+static void test_slots(void **state)
+{
+    table x;
+    session *a, *b, *s;
+    bool opened;
+    err e;
+    table_open(&x, 2);
+    assert_null(sessions_find(x.t, name_of("a")));
+    assert_int_equal(sessions_open(x.t, name_of("a"), &a, &opened, &e), ST_OK);
+    assert_true(opened);
+    assert_int_equal(sessions_open(x.t, name_of("b"), &b, NULL, &e), ST_OK);
+    assert_ptr_not_equal(a, b);
+    s = NULL;
+    assert_int_equal(sessions_open(x.t, name_of("c"), &s, &opened, &e), ST_CAPACITY);
+    assert_null(s);
+    /* an existing one is found before capacity is looked at */
+    assert_int_equal(sessions_open(x.t, name_of("a"), &s, &opened, &e), ST_OK);
+    assert_ptr_equal(s, a);
+    assert_false(opened);
+    assert_int_equal(sessions_count(x.t), 2);
+    sessions_close(x.t, name_of("nobody"));
+    sessions_close(x.t, name_of("a"));
+    sessions_close(x.t, name_of("a"));
+    assert_null(sessions_find(x.t, name_of("a")));
+    assert_ptr_equal(sessions_find(x.t, name_of("b")), b);
+    assert_int_equal(sessions_open(x.t, name_of("c"), &s, NULL, &e), ST_OK);
+    assert_int_equal(rig_stats(&x.rig).sessions, 2);
+    table_close(&x);
+    sessions_free(NULL);
+}
+
+static void test_no_named_slots(void **state)
+{
+    table x;
+    session *s = NULL;
+    err e;
+    table_open(&x, 0);
+    assert_int_equal(sessions_open(x.t, name_of("a"), &s, NULL, &e), ST_UNSUPPORTED_SESSION);
+    assert_null(s);
+    sessions_close(x.t, name_of("a"));
+    table_close(&x);
+}
+
+static void test_names_are_bytes(void **state)
+{
+    static const wire_string names[] = {{"a", 1}, {"a\0", 2}, {"a\0b", 3}, {"\0", 1}, {"\xff", 1}, {"A", 1}};
+    table x;
+    session *made[N_OF(names)];
+    table_open(&x, N_OF(names));
+    for (size_t i = 0; i < N_OF(names); i++) {
+        assert_int_equal(sessions_open(x.t, names[i], &made[i], NULL, NULL), ST_OK);
+    }
+    for (size_t i = 0; i < N_OF(names); i++) {
+        assert_ptr_equal(sessions_find(x.t, names[i]), made[i]);
+    }
+    for (size_t i = 0; i < N_OF(names); i += 2) {
+        sessions_close(x.t, names[i]);
+    }
+    for (size_t i = 0; i < N_OF(names); i++) {
+        assert_ptr_equal(sessions_find(x.t, names[i]), i % 2 ? made[i] : NULL);
+    }
+    table_close(&x);
+}
+
+/* Opening and closing for ever takes no slot and no memory for ever. */
+static void test_churn(void **state)
+{
+    table x;
+    session *s;
+    char name[32];
+    table_open(&x, 3);
+    for (int i = 0; i < 2000; i++) {
+        snprintf(name, sizeof name, "session-%d", i);
+        assert_int_equal(sessions_open(x.t, name_of(name), &s, NULL, NULL), ST_OK);
+        if (i >= 2) {
+            snprintf(name, sizeof name, "session-%d", i - 2);
+            sessions_close(x.t, name_of(name));
+        }
+    }
+    assert_int_equal(sessions_count(x.t), 2);
+    table_close(&x);
+}
+
+/* The engine cannot make the state: capacity_exhausted, the slot is free again. */
+static void test_memory(void **state)
+{
+    table x;
+    session *s = NULL;
+    table_open(&x, 1);
+    for (uint64_t n = 1; n <= 2; n++) {
+        mem_fail_at(n, true);
+        assert_int_equal(sessions_open(x.t, name_of("a"), &s, NULL, NULL), ST_CAPACITY);
+        mem_fail_at(0, false);
+        assert_null(s);
+        assert_null(sessions_find(x.t, name_of("a")));
+        assert_int_equal(rig_stats(&x.rig).sessions, 0);
+    }
+    assert_int_equal(sessions_open(x.t, name_of("a"), &s, NULL, NULL), ST_OK);
+    for (uint64_t n = 1; n <= 3; n++) {
+        sessions *t = NULL;
+        mem_fail_at(n, true);
+        assert_int_equal(sessions_new(x.rig.en, 1, &t), ST_NOMEM);
+        mem_fail_at(0, false);
+        assert_null(t);
+    }
+    table_close(&x);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_slots),           cmocka_unit_test(test_no_named_slots),
+        cmocka_unit_test(test_names_are_bytes), cmocka_unit_test(test_churn),
+        cmocka_unit_test(test_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
