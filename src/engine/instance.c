@@ -108,6 +108,18 @@ static size_t choose_pages(const instance *in, const instance_options *opt, cons
     return wanted;
 }
 
+/* A reply must be able to end by itself; `hearth tokenize` opens such files without us. */
+static status check_end_token(const tokenizer *tok, err *e)
+{
+    size_t n;
+    tokenizer_eog_ids(tok, &n);
+    return n > 0 ? ST_OK
+                 : err_set(e, ST_LOAD_FAILED, "tokenizer.ggml.eos_token_id",
+                           "the vocabulary has no end token: tokenizer.ggml.eos_token_id is absent and no "
+                           "token has "
+                           "a known end-of-turn name");
+}
+
 static status open_model(instance *in, const char *path, const instance_options *opt, size_t chunk, err *e)
 {
     model_options mo = {.kv_type = opt->kv_type,
@@ -117,6 +129,9 @@ static status open_model(instance *in, const char *path, const instance_options 
     status st = gguf_open(path, &in->file, e);
     if (st == ST_OK) {
         st = tokenizer_open(in->file, &in->tok, e);
+    }
+    if (st == ST_OK) {
+        st = check_end_token(in->tok, e);
     }
     if (st == ST_OK) {
         st = model_open(in->file, in->kern, &mo, &in->model, e);
