@@ -41,7 +41,7 @@
     X(ST_FULL, 26, "full")
 
 typedef enum status {
-#define X(name, number, text) name = number,
+#define X(name, number, text) name = (number),
     STATUS_LIST(X)
 #undef X
 } status;

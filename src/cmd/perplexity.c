@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/vec.h"
+#include "cmd/answer.h"
 #include "cmd/args.h"
 #include "cmd/cmd.h"
 #include "cmd/model_options.h"
@@ -30,8 +31,8 @@ static double token_nll(const float *logits, size_t n_vocab, int32_t id)
     for (size_t i = 1; i < n_vocab; i++) {
         max = fmax(max, (double)logits[i]);
     }
-    double sum = 0;
-    for (size_t i = 0; i < n_vocab; i++) {
+    double sum = exp((double)logits[0] - max);
+    for (size_t i = 1; i < n_vocab; i++) {
         sum += exp((double)logits[i] - max);
     }
     return log(sum) + max - (double)logits[id];
@@ -51,6 +52,7 @@ static status score_text(instance *in, const ivec *ids, size_t window, score *s,
 {
     int32_t bos = tokenizer_bos(instance_tokenizer(in));
     size_t step = window - (bos != TOKEN_NONE ? 1 : 0);
+    char label[] = "scoring";
     ivec piece = {0};
     status st = ST_OK;
     for (size_t at = 0; st == ST_OK && at < ids->len; at += step) {
@@ -67,7 +69,7 @@ static status score_text(instance *in, const ivec *ids, size_t window, score *s,
             s->n = piece.len;
             st = door_run(in, piece.data, piece.len, score_row, s, e);
         }
-        progress_bar(NULL, (double)(at + n) / (double)ids->len);
+        progress_bar(label, (double)(at + n) / (double)ids->len);
     }
     ivec_release(&piece);
     return st;
@@ -75,9 +77,10 @@ static status score_text(instance *in, const ivec *ids, size_t window, score *s,
 
 static int print_score(const score *s, size_t n_tokens, bool as_json)
 {
-    double nll = s->scored ? s->nll / (double)s->scored : 0;
+    double nll = s->nll / (double)s->scored;
     if (!as_json) {
-        printf("%zu tokens, mean negative log-likelihood %.6f, perplexity %.6f\n", n_tokens, nll, exp(nll));
+        printf("%zu of %zu tokens scored, mean negative log-likelihood %.6f, perplexity %.6f\n", s->scored,
+               n_tokens, nll, exp(nll));
         return EXIT_OK;
     }
     buf out = {0};
@@ -91,9 +94,7 @@ static int print_score(const score *s, size_t n_tokens, bool as_json)
     json_w_key(&w, "ppl");
     json_w_f64(&w, exp(nll));
     json_w_obj_close(&w);
-    int rc = json_w_end(&w) == ST_OK && puts(buf_str(&out)) >= 0 ? EXIT_OK : EXIT_FAILED;
-    buf_release(&out);
-    return rc;
+    return answer_json(&w, &out);
 }
 
 static int perplexity(const char *path, const instance_options *opt, const buf *text, size_t window,
@@ -111,11 +112,14 @@ static int perplexity(const char *path, const instance_options *opt, const buf *
     score s = {.n_vocab = (size_t)info->n_vocab};
     status st = tokenizer_encode(instance_tokenizer(in), buf_str(text), text->len, 0, &ids);
     if (st == ST_OK && window > (size_t)info->context) {
-        st = err_set(&e, ST_CONTEXT_LENGTH, "window", "window is %zu, but the context is %d", window,
-                     info->context);
+        st = err_set(&e, ST_CONTEXT_LENGTH, "window", "a window of %zu tokens (-w) exceeds the context of %d",
+                     window, info->context);
     }
     if (st == ST_OK) {
         st = score_text(in, &ids, window, &s, &e);
+    }
+    if (st == ST_OK && s.scored == 0) {
+        st = err_set(&e, ST_INVALID_FIELD, "file", "the text is too short: no token of it can be scored");
     }
     if (st == ST_OK) {
         rc = print_score(&s, ids.len, as_json);
@@ -136,24 +140,24 @@ int cmd_perplexity(int argc, char **argv)
     bool as_json = false;
     const cli_arg table[] = {
         MODEL_OPTION_ROWS(model),
-        {"file", 'f', ARG_TEXT, &file, 0, 0, "FILE  the text"},
+        {"file", 'f', ARG_TEXT, &file, 0, 0, "FILE  the text (default: stdin)"},
         {"window", 'w', ARG_INT, &window, 2, 1 << 24, "N  tokens a window, BOS included (256)"},
         {"json", 0, ARG_FLAG, &as_json, 0, 0, "print {\"tokens\", \"nll\", \"ppl\"}"},
     };
     const char *pos[1];
     size_t n_pos;
     int rc;
-    if (!args_parse(argc, argv, "perplexity -m FILE -f FILE [-w N]", table, sizeof table / sizeof table[0],
-                    pos, 0, &n_pos, &rc)) {
+    if (!args_parse(argc, argv, "perplexity -m FILE [-f FILE] [-w N] [--json]", table,
+                    sizeof table / sizeof table[0], pos, 0, &n_pos, &rc)) {
         return rc;
     }
     char path[4096];
     instance_options opt;
     buf text = {0};
-    rc = EXIT_FAILED;
-    if (model_path_find(model.model, path, sizeof path) && model_options_instance(&model, KV_F32, &opt) &&
-        read_prompt(NULL, file, &text)) {
-        opt.progress = progress_bar;
+    rc = model_path_find(model.model, path, sizeof path);
+    rc = rc ? rc : model_options_instance(&model, KV_F32, &opt);
+    rc = rc ? rc : read_prompt(NULL, file, &text);
+    if (rc == EXIT_OK) {
         rc = perplexity(path, &opt, &text, (size_t)window, as_json);
     }
     buf_release(&text);
