@@ -1,9 +1,9 @@
 /*
  * detok: the incremental detokenising stream: ids in, whole UTF-8 characters out.
  *
- * The text emitted after any number of pushes plus the flush equals utf8_repair of all pieces joined; how ids are
- * split over pushes never shows. At most 3 bytes (an unfinished character) are held. One owner thread; plain data,
- * copied by assignment (parking a sequence).
+ * The text emitted after any number of pushes plus the flush equals utf8_repair of all pieces joined; how ids
+ * are split over pushes never shows. At most 3 bytes (an unfinished character) are held. One owner thread;
+ * plain data, copied by assignment (parking a sequence).
  */
 #ifndef HEARTH_TEXT_DETOK_H
 #define HEARTH_TEXT_DETOK_H

@@ -2,9 +2,9 @@
  * stop: finds the first stop string in a stream of text and holds back what may become one.
  *
  * stop_set is the compiled list (Aho-Corasick over bytes), immutable, shared by threads. stop_matcher is one
- * stream's position. Text is looked at byte by byte: the first stop to be complete wins, of those complete at the
- * same byte the longest; so the result never depends on how the text was cut into pushes. Empty strings are
- * ignored by stop_set_new. Held text is always a proper prefix of a stop string.
+ * stream's position. Text is looked at byte by byte: the first stop to be complete wins, of those complete at
+ * the same byte the longest; so the result never depends on how the text was cut into pushes. Empty strings
+ * are ignored by stop_set_new. Held text is always a proper prefix of a stop string.
  */
 #ifndef HEARTH_TEXT_STOP_H
 #define HEARTH_TEXT_STOP_H
@@ -16,7 +16,7 @@
 #include "base/buf.h"
 #include "base/status.h"
 
-#define STOP_MAX_STRINGS 4096u
+#define STOP_MAX_STRINGS     4096u
 #define STOP_MAX_TOTAL_BYTES (1u << 20)
 
 typedef struct stop_set stop_set;
@@ -25,9 +25,12 @@ typedef struct stop_string {
     size_t len;
 } stop_string;
 
-/* Copies the strings. ST_INVALID_FIELD (field "stop") over the limits. n = 0 gives a set that never matches. */
+/* Copies the strings. ST_INVALID_FIELD (field "stop") over the limits. n = 0 gives a set that never matches.
+ */
 status stop_set_new(const stop_string *strings, size_t n, stop_set **out, err *e);
 void stop_set_free(stop_set *s);
+size_t stop_set_longest(
+    const stop_set *s); /* bytes of the longest string: held text is shorter; 0 for none */
 
 typedef struct stop_matcher {
     const stop_set *set; /* borrowed; NULL = no stop strings */

@@ -1,14 +1,14 @@
 /*
  * tokenizer: text <-> token ids, from the tokenizer.* keys of a GGUF file.
  *
- * Families: SentencePiece-style ("llama": scores, byte fallback, space-prefix rules) and byte-level BPE ("gpt2":
- * merges, pre-tokenizer patterns by tokenizer.ggml.pre). Absent keys take the family's default (SPM adds BOS and
- * the space prefix, byte-level BPE adds none).
+ * Families: SentencePiece-style ("llama": scores, byte fallback, space-prefix rules) and byte-level BPE
+ * ("gpt2": merges, pre-tokenizer patterns by tokenizer.ggml.pre). Absent keys take the family's default (SPM
+ * adds BOS and the space prefix, byte-level BPE adds none).
  *
- * Immutable after opening: any thread may use it; every call works in memory of its own (freed before it returns).
- * It copies what it needs: the gguf_file may be closed. Time is O(n log n) in the text, the C stack constant.
- * Errors: opening ST_LOAD_FAILED with the key named, ST_UNSUPPORTED for a model or pre-tokenizer we do not know
- * (the value is named), ST_NOMEM. Encoding only fails for want of memory.
+ * Immutable after opening: any thread may use it; every call works in memory of its own (freed before it
+ * returns). It copies what it needs: the gguf_file may be closed. Time is O(n log n) in the text, the C stack
+ * constant. Errors: opening ST_LOAD_FAILED with the key named, ST_UNSUPPORTED for a model or pre-tokenizer we
+ * do not know (the value is named), ST_NOMEM. Encoding only fails for want of memory.
  */
 #ifndef HEARTH_TEXT_TOKENIZER_H
 #define HEARTH_TEXT_TOKENIZER_H
@@ -24,12 +24,12 @@
 typedef struct tokenizer tokenizer;
 
 typedef enum token_kind { /* numbers as tokenizer.ggml.token_type has them */
-    TOKEN_NORMAL = 1,
-    TOKEN_UNKNOWN = 2,
-    TOKEN_CONTROL = 3,
-    TOKEN_USER_DEFINED = 4,
-    TOKEN_UNUSED = 5,
-    TOKEN_BYTE = 6
+                          TOKEN_NORMAL = 1,
+                          TOKEN_UNKNOWN = 2,
+                          TOKEN_CONTROL = 3,
+                          TOKEN_USER_DEFINED = 4,
+                          TOKEN_UNUSED = 5,
+                          TOKEN_BYTE = 6
 } token_kind;
 
 #define TOKEN_NONE (-1)
@@ -52,19 +52,21 @@ bool tokenizer_adds_bos(const tokenizer *t);
 bool tokenizer_adds_eos(const tokenizer *t);
 bool tokenizer_adds_space_prefix(const tokenizer *t);
 /* End-of-generation ids: EOS plus every turn-end token the model names (eot, eom) or has by a known name
- * (<|im_end|>, <|eot_id|>, <end_of_turn> …). Ascending, borrowed. May be empty: generating then needs a limit. */
+ * (<|im_end|>, <|eot_id|>, <end_of_turn> …). Ascending, borrowed. May be empty: generating then needs a
+ * limit. */
 const int32_t *tokenizer_eog_ids(const tokenizer *t, size_t *n);
 bool tokenizer_is_eog(const tokenizer *t, int32_t id);
 
-/* Appends the ids of text[0..len) to out (already there: kept). Text need not be valid UTF-8: SPM turns bad bytes
- * into byte tokens, byte-level BPE replaces maximal bad subsequences by U+FFFD. */
+/* Appends the ids of text[0..len) to out (already there: kept). Text need not be valid UTF-8: SPM turns bad
+ * bytes into byte tokens, byte-level BPE replaces maximal bad subsequences by U+FFFD. */
 status tokenizer_encode(const tokenizer *t, const char *text, size_t len, unsigned flags, ivec *out);
-/* The bytes id stands for in running text (space for U+2581, the byte of a byte token, decoded byte-level text;
- * control and added tokens as the vocabulary writes them). Borrowed, not NUL-terminated; id must be in range.
- * The bytes of one id need not be valid UTF-8. */
+/* The bytes id stands for in running text (space for U+2581, the byte of a byte token, decoded byte-level
+ * text; control and added tokens as the vocabulary writes them). Borrowed, not NUL-terminated; id must be in
+ * range. The bytes of one id need not be valid UTF-8. */
 const char *tokenizer_piece(const tokenizer *t, int32_t id, size_t *len);
 token_kind tokenizer_kind(const tokenizer *t, int32_t id);
-/* The id of a vocabulary entry as the vocabulary writes it (control and added tokens: their text), or TOKEN_NONE. */
+/* The id of a vocabulary entry as the vocabulary writes it (control and added tokens: their text), or
+ * TOKEN_NONE. */
 int32_t tokenizer_find(const tokenizer *t, const char *text, size_t len);
 
 #endif
