@@ -116,9 +116,9 @@ static void test_doubles(void **state)
         {0x1.fffffffffffffp1023, "1.7976931348623157e+308"},
         {4.35, "4.35"},
         {(double)0.1f, "0.10000000149011612"},
-        {INFINITY, "null"},
-        {-INFINITY, "null"},
-        {NAN, "null"},
+        {(double)INFINITY, "null"},
+        {-(double)INFINITY, "null"},
+        {(double)NAN, "null"},
     };
     buf b = {0};
     for (size_t i = 0; i < N_OF(cases); i++) {
@@ -162,8 +162,14 @@ static void test_fixed(void **state)
         int digits;
         const char *want;
     } cases[] = {
-        {1.005, 1, "1.0"}, {12.345, 0, "12"},     {-0.5, 3, "-0.500"}, {1e15, 2, "1000000000000000.00"},
-        {NAN, 2, "null"},  {INFINITY, 2, "null"}, {3, -5, "3"},        {0.25, 99, "0.25000000000000000"},
+        {1.005, 1, "1.0"},
+        {12.345, 0, "12"},
+        {-0.5, 3, "-0.500"},
+        {1e15, 2, "1000000000000000.00"},
+        {(double)NAN, 2, "null"},
+        {(double)INFINITY, 2, "null"},
+        {3, -5, "3"},
+        {0.25, 99, "0.25000000000000000"},
     };
     for (size_t i = 0; i < N_OF(cases); i++) {
         buf b = {0};
