@@ -1,5 +1,6 @@
 #include "model/hparams.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -134,6 +135,7 @@ static void read_sizes(key_reader *r, model_shape *s)
     if (r->st != ST_OK) {
         return;
     }
+    assert(s->n_heads >= 1); /* size_key_per_layer's lower bound */
     bool split = key_find(r, "attention.key_length") && key_find(r, "attention.value_length");
     key_name(r, "attention.head_count");
     if (!split && (s->n_embd % s->n_heads != 0 || s->n_embd / s->n_heads > MODEL_MAX_HEAD_DIM)) {
@@ -144,7 +146,11 @@ static void read_sizes(key_reader *r, model_shape *s)
     }
     s->n_kv_heads =
         size_key_per_layer(r, "attention.head_count_kv", MODEL_MAX_HEADS, s->n_heads, s->n_layers);
-    if (r->st == ST_OK && s->n_heads % s->n_kv_heads != 0) {
+    if (r->st != ST_OK) {
+        return;
+    }
+    assert(s->n_kv_heads >= 1);
+    if (s->n_heads % s->n_kv_heads != 0) {
         r->st = err_set(r->e, ST_LOAD_FAILED, key_name(r, "attention.head_count_kv"),
                         "%u query heads cannot share %u heads of keys and values", s->n_heads, s->n_kv_heads);
     }
@@ -288,6 +294,7 @@ status hparams_read(const gguf_file *f, hparams *out, err *e)
     if (st != ST_OK) {
         return st;
     }
+    assert(hp.arch);
     key_reader r = {.f = f, .prefix = hp.arch->name, .st = ST_OK, .e = e};
     read_sizes(&r, &hp.shape);
     hp.rms_eps = real_key(&r, "attention.layer_norm_rms_epsilon", 1e-12f, 1.0f, -1.0f);

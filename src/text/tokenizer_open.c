@@ -179,7 +179,7 @@ static status load_flag(const gguf_file *f, const char *key, bool *flag, err *e)
 static status load_flags(tokenizer *t, const gguf_file *f, const pretokenize_family *pre, err *e)
 {
     bool spm = t->family == FAMILY_SPM;
-    t->add_bos = spm || (pre->adds_bos && t->bos != TOKEN_NONE);
+    t->add_bos = spm || (pre && pre->adds_bos && t->bos != TOKEN_NONE);
     t->add_space_prefix = spm;
     status st = load_flag(f, "tokenizer.ggml.add_bos_token", &t->add_bos, e);
     if (st == ST_OK) {
@@ -309,9 +309,14 @@ static status load(tokenizer *t, const gguf_file *f, err *e)
             st = err_set(e, ST_UNSUPPORTED, KEY_PRE, "pre-tokenizer '%.64s' is not supported", t->pre);
         }
     }
-    status (*const steps[])(tokenizer *, const gguf_file *, err *) = {load_tokens, load_kinds, load_ids};
-    for (size_t i = 0; st == ST_OK && i < sizeof steps / sizeof *steps; i++) {
-        st = steps[i](t, f, e);
+    if (st == ST_OK) {
+        st = load_tokens(t, f, e);
+    }
+    if (st == ST_OK) {
+        st = load_kinds(t, f, e);
+    }
+    if (st == ST_OK) {
+        st = load_ids(t, f, e);
     }
     if (st == ST_OK) {
         st = load_flags(t, f, pre, e);
