@@ -42,58 +42,59 @@ static const cli_arg *find_letter(const cli_arg *table, size_t n, char letter)
     return NULL;
 }
 
-static bool bad_value(const cli_arg *a, const char *value, const char *rule)
+/* `typed` is the option as it stands on the command line: -n or --n. */
+static bool bad_value(const char *typed, const char *value, const char *rule)
 {
-    fprintf(stderr, "hearth: --%s %s: %s\n", a->name, value, rule);
+    fprintf(stderr, "hearth: %s %s: %s\n", typed, value, rule);
     return false;
 }
 
-static bool store_int(const cli_arg *a, const char *value)
+static bool store_int(const cli_arg *a, const char *typed, const char *value)
 {
     char *end;
     errno = 0;
     long long v = strtoll(value, &end, 10);
     if (end == value || *end || errno) {
-        return bad_value(a, value, "not a whole number");
+        return bad_value(typed, value, "not a whole number");
     }
     if ((double)v < a->min || (double)v > a->max) {
         char rule[96];
         snprintf(rule, sizeof rule, "must be between %.0f and %.0f", a->min, a->max);
-        return bad_value(a, value, rule);
+        return bad_value(typed, value, rule);
     }
     *(int64_t *)a->out = v;
     return true;
 }
 
-static bool store_seed(const cli_arg *a, const char *value)
+static bool store_seed(const cli_arg *a, const char *typed, const char *value)
 {
     char *end;
     errno = 0;
     unsigned long long v = strtoull(value, &end, 10);
     if (end == value || *end || errno || value[0] == '-' || v > INT64_MAX) {
-        return bad_value(a, value, "must be a whole number from 0 to 2^63-1");
+        return bad_value(typed, value, "must be a whole number from 0 to 2^63-1");
     }
     *(uint64_t *)a->out = v;
     return true;
 }
 
-static bool store_float(const cli_arg *a, const char *value)
+static bool store_float(const cli_arg *a, const char *typed, const char *value)
 {
     char *end;
     double v = strtod(value, &end);
     if (end == value || *end || !isfinite(v)) {
-        return bad_value(a, value, "not a number");
+        return bad_value(typed, value, "not a number");
     }
     if (v < a->min || v > a->max) {
         char rule[96];
         snprintf(rule, sizeof rule, "must be between %g and %g", a->min, a->max);
-        return bad_value(a, value, rule);
+        return bad_value(typed, value, rule);
     }
     *(double *)a->out = v;
     return true;
 }
 
-static bool store(const cli_arg *a, const char *value)
+static bool store(const cli_arg *a, const char *typed, const char *value)
 {
     arg_texts *texts = a->out;
     switch (a->kind) {
@@ -101,17 +102,17 @@ static bool store(const cli_arg *a, const char *value)
         *(bool *)a->out = true;
         return true;
     case ARG_INT:
-        return store_int(a, value);
+        return store_int(a, typed, value);
     case ARG_SEED:
-        return store_seed(a, value);
+        return store_seed(a, typed, value);
     case ARG_FLOAT:
-        return store_float(a, value);
+        return store_float(a, typed, value);
     case ARG_TEXT:
         *(const char **)a->out = value;
         return true;
     case ARG_TEXTS:
         if (texts->n == ARG_MAX_TEXTS) {
-            return bad_value(a, value, "given too often");
+            return bad_value(typed, value, "given too often");
         }
         texts->at[texts->n++] = value;
         return true;
@@ -125,29 +126,32 @@ static bool take_option(int argc, char **argv, int *i, const cli_arg *table, siz
     const char *word = argv[*i];
     const char *value = NULL;
     const cli_arg *a;
+    char typed[64];
     if (word[1] == '-') {
         const char *eq = strchr(word, '=');
         a = find(table, n_table, word + 2, eq ? (size_t)(eq - word - 2) : strlen(word + 2));
         value = eq ? eq + 1 : NULL;
+        snprintf(typed, sizeof typed, "--%s", a ? a->name : "");
     } else {
         a = find_letter(table, n_table, word[1]);
         value = a && word[2] ? word + 2 : NULL;
+        snprintf(typed, sizeof typed, "-%c", word[1]);
     }
     if (!a) {
         fprintf(stderr, "hearth: unknown option %s (try hearth %s --help)\n", word, argv[0]);
         return false;
     }
     if (a->kind == ARG_FLAG && value) {
-        return bad_value(a, value, "takes no value");
+        return bad_value(typed, value, "takes no value");
     }
     if (a->kind != ARG_FLAG && !value) {
         if (*i + 1 >= argc) {
-            fprintf(stderr, "hearth: option %s needs a value\n", word);
+            fprintf(stderr, "hearth: %s needs a value (try hearth %s --help)\n", typed, argv[0]);
             return false;
         }
         value = argv[++*i];
     }
-    return store(a, value);
+    return store(a, typed, value);
 }
 
 bool args_parse(int argc, char **argv, const char *usage, const cli_arg *table, size_t n_table,

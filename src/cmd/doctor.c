@@ -15,12 +15,13 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/pool.h"
+#include "cmd/answer.h"
 #include "cmd/args.h"
 #include "cmd/cmd.h"
 #include "kern/kern.h"
 
-#define READ_BYTES ((size_t)256 << 20)
-#define READ_TASKS 64u
+#define READ_BYTES_MAX ((size_t)256 << 20)
+#define READ_TASKS     64u
 
 typedef struct findings {
     char cpu[128];
@@ -51,11 +52,17 @@ static void read_field(const char *path, const char *key, char *out, size_t cap)
     }
 }
 
+typedef struct reading {
+    const uint64_t *words;
+    size_t n_words; /* of each task; a multiple of 4 */
+} reading;
+
 static void read_task(void *arg, size_t task, size_t thread)
 {
-    const uint64_t *p = (const uint64_t *)arg + task * (READ_BYTES / READ_TASKS / sizeof(uint64_t));
+    const reading *r = arg;
+    const uint64_t *p = r->words + task * r->n_words;
     uint64_t a = 0, b = 0, c = 0, d = 0;
-    for (size_t i = 0; i < READ_BYTES / READ_TASKS / sizeof(uint64_t); i += 4) {
+    for (size_t i = 0; i < r->n_words; i += 4) {
         a += p[i];
         b += p[i + 1];
         c += p[i + 2];
@@ -65,18 +72,24 @@ static void read_task(void *arg, size_t task, size_t thread)
     (void)keep;
 }
 
-/* Best of three readings of memory that no cache holds. */
-static double measure_read(size_t threads)
+/* Best of three readings of memory that no cache holds. Takes at most an eighth of the memory there may be: a
+ * question must not end in an out-of-memory kill. */
+static double measure_read(const cpu_limit *limit, size_t threads)
 {
+    uint64_t memory = limit->memory_total_bytes < limit->memory_max_bytes ? limit->memory_total_bytes
+                                                                          : limit->memory_max_bytes;
+    size_t n_bytes = memory / 8 < READ_BYTES_MAX ? (size_t)(memory / 8) : READ_BYTES_MAX;
+    n_bytes -= n_bytes % (READ_TASKS * 4 * sizeof(uint64_t));
     pool *p = NULL;
-    unsigned char *data = mem_alloc_aligned(64, READ_BYTES);
+    uint64_t *data = n_bytes ? mem_alloc_aligned(64, n_bytes) : NULL;
+    reading r = {data, n_bytes / READ_TASKS / sizeof(uint64_t)};
     double best = 0;
-    if (data && pool_new(threads, true, &p, NULL) == ST_OK) {
-        memset(data, 1, READ_BYTES);
+    if (data && pool_new(threads, limit->quota_cpus <= 0, &p, NULL) == ST_OK) {
+        memset(data, 1, n_bytes);
         for (int i = 0; i < 3; i++) {
             uint64_t t0 = clock_mono_ns(clock_system());
-            pool_run(p, read_task, data, READ_TASKS);
-            double gbs = (double)READ_BYTES / 1e6 / clock_ms_between(t0, clock_mono_ns(clock_system()));
+            pool_run(p, read_task, &r, READ_TASKS);
+            double gbs = (double)n_bytes / 1e6 / clock_ms_between(t0, clock_mono_ns(clock_system()));
             best = gbs > best ? gbs : best;
         }
     }
@@ -95,7 +108,7 @@ static void examine(findings *f)
     long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, 1 /* LANDLOCK_CREATE_RULESET_VERSION */);
     f->landlock_abi = abi > 0 ? (int)abi : 0;
     f->seccomp = prctl(PR_GET_SECCOMP) >= 0;
-    f->read_gbs = measure_read(f->threads);
+    f->read_gbs = measure_read(&f->limit, f->threads);
 }
 
 static const char *set_state(kern_set s)
@@ -114,6 +127,9 @@ static void print_people(const findings *f)
     }
     printf("kernels      %s will be used\n", kern_select(KERN_SET_COUNT - 1)->name);
     printf("threads      %zu of %zu CPUs", f->threads, f->limit.online);
+    if (f->limit.affinity < f->limit.online) {
+        printf(" (affinity mask: %zu)", f->limit.affinity);
+    }
     if (f->limit.quota_cpus > 0) {
         printf(" (cgroup quota: %.2f CPUs)", f->limit.quota_cpus);
     }
@@ -121,8 +137,13 @@ static void print_people(const findings *f)
     if (f->limit.memory_max_bytes != UINT64_MAX) {
         printf(" (cgroup limit: %.1f GiB)", (double)f->limit.memory_max_bytes / (double)(1u << 30));
     }
-    printf(", read at %.1f GB/s (measured)\n", f->read_gbs);
-    printf("             so a model decodes at most %.1f tokens/s for each GB of weights\n", f->read_gbs);
+    if (f->read_gbs > 0) {
+        printf(", read at %.1f GB/s (measured just now)\n", f->read_gbs);
+        printf("             so at most %.1f tokens/s with 1 GB of weights, half of that with 2 GB\n",
+               f->read_gbs);
+    } else {
+        printf(", could not be measured\n");
+    }
     printf("kernel       %s, seccomp %s, Landlock ", f->kernel, f->seccomp ? "yes" : "no");
     if (f->landlock_abi) {
         printf("ABI %d\n", f->landlock_abi);
@@ -131,7 +152,7 @@ static void print_people(const findings *f)
     }
 }
 
-static status print_json(const findings *f)
+static int print_json(const findings *f)
 {
     buf out = {0};
     json_w w;
@@ -178,12 +199,7 @@ static status print_json(const findings *f)
     json_w_key(&w, "landlock_abi");
     json_w_i64(&w, f->landlock_abi);
     json_w_obj_close(&w);
-    status st = json_w_end(&w);
-    if (st == ST_OK && puts(buf_str(&out)) < 0) {
-        st = ST_IO;
-    }
-    buf_release(&out);
-    return st;
+    return answer_json(&w, &out);
 }
 
 int cmd_doctor(int argc, char **argv)
@@ -198,11 +214,9 @@ int cmd_doctor(int argc, char **argv)
     }
     findings f = {0};
     examine(&f);
-    rc = EXIT_OK;
     if (as_json) {
-        rc = print_json(&f) == ST_OK ? EXIT_OK : EXIT_FAILED;
-    } else {
-        print_people(&f);
+        return print_json(&f);
     }
-    return rc == EXIT_OK && fflush(stdout) == 0 ? EXIT_OK : EXIT_FAILED;
+    print_people(&f);
+    return EXIT_OK;
 }

@@ -8,11 +8,14 @@
 
 #include "base/buf.h"
 #include "base/json.h"
-#include "base/utf8.h"
+#include "cmd/answer.h"
 #include "cmd/args.h"
 #include "cmd/cmd.h"
 #include "cmd/model_options.h"
+#include "cmd/terminal.h"
 #include "gguf/reader.h"
+
+#define ARCH_KEY_BYTES 256
 
 typedef struct type_sum {
     size_t n_tensors;
@@ -24,6 +27,7 @@ typedef struct summary {
     uint32_t ctx, layers, embd, heads, kv_heads, ff;
     uint64_t params, tensor_bytes, vocab;
     bool chat_template;
+    bool kv_heads_vary; /* each layer has its own number */
     type_sum types[GGUF_TYPE_COUNT];
 } summary;
 
@@ -34,15 +38,32 @@ static gguf_str str_of(const gguf_file *f, const char *key)
     return s;
 }
 
+/* "llama.block_count"; "" if that would be too long. */
+static void arch_key(const summary *s, const char *what, char key[ARCH_KEY_BYTES])
+{
+    int n = snprintf(key, ARCH_KEY_BYTES, "%.*s.%s", (int)s->arch.len, s->arch.data, what);
+    if (n < 0 || n >= ARCH_KEY_BYTES) {
+        key[0] = 0;
+    }
+}
+
+/* 0 if the key is absent or no such number. */
 static uint32_t arch_u32(const gguf_file *f, const summary *s, const char *what)
 {
-    char key[256];
+    char key[ARCH_KEY_BYTES];
     uint32_t v = 0;
-    int n = snprintf(key, sizeof key, "%.*s.%s", (int)s->arch.len, s->arch.data, what);
-    if (n > 0 && (size_t)n < sizeof key) {
-        gguf_get_u32(f, key, &v, NULL);
-    }
+    arch_key(s, what, key);
+    gguf_get_u32(f, key, &v, NULL);
     return v;
+}
+
+static void take_kv_heads(const gguf_file *f, summary *s)
+{
+    char key[ARCH_KEY_BYTES];
+    arch_key(s, "attention.head_count_kv", key);
+    const gguf_kv *kv = gguf_find(f, key);
+    s->kv_heads_vary = kv && kv->type == GGUF_ARRAY;
+    s->kv_heads = kv ? arch_u32(f, s, "attention.head_count_kv") : s->heads; /* absent: no sharing */
 }
 
 static void sum_tensors(const gguf_file *f, summary *s)
@@ -70,38 +91,30 @@ static void summarise(const gguf_file *f, summary *s)
     s->layers = arch_u32(f, s, "block_count");
     s->embd = arch_u32(f, s, "embedding_length");
     s->heads = arch_u32(f, s, "attention.head_count");
-    s->kv_heads = arch_u32(f, s, "attention.head_count_kv");
+    take_kv_heads(f, s);
     s->ff = arch_u32(f, s, "feed_forward_length");
     sum_tensors(f, s);
 }
 
-/* Text of the file never reaches a terminal raw: control characters become '?'. */
+#define MAX_SHOWN 200 /* bytes of a text of the file */
+
 static void put_str(const char *label, gguf_str s)
 {
-    if (s.len == 0) {
-        return;
+    if (s.len > 0) {
+        printf("%-14s ", label);
+        terminal_put(stdout, s.data, s.len < MAX_SHOWN ? s.len : MAX_SHOWN, false);
+        puts(s.len > MAX_SHOWN ? "…" : "");
     }
-    printf("%-14s ", label);
-    for (size_t i = 0; i < s.len && i < 200;) {
-        uint32_t cp;
-        bool ok;
-        size_t n = utf8_decode(s.data + i, s.len - i, &cp, &ok);
-        if (ok && cp >= 32 && (cp < 127 || cp >= 160)) {
-            printf("%.*s", (int)n, s.data + i);
-        } else {
-            putchar('?');
-        }
-        i += n;
-    }
-    putchar('\n');
 }
 
 static void print_size(uint64_t n_bytes)
 {
     if (n_bytes >= UINT64_C(1) << 30) {
         printf("%.2f GiB", (double)n_bytes / (double)(UINT64_C(1) << 30));
-    } else {
+    } else if (n_bytes >= UINT64_C(1) << 20) {
         printf("%.1f MiB", (double)n_bytes / (double)(UINT64_C(1) << 20));
+    } else {
+        printf("%.1f KiB", (double)n_bytes / 1024);
     }
 }
 
@@ -125,11 +138,15 @@ static void print_people(const gguf_file *f, const summary *s)
     put_str("name", s->name);
     put_str("architecture", s->arch);
     put_str("licence", s->license);
-    printf("%-14s ", "parameters");
-    print_params(s->params);
-    printf(" in %zu tensors, ", gguf_n_tensors(f));
-    print_size(s->tensor_bytes);
-    putchar('\n');
+    if (gguf_n_tensors(f) == 0) {
+        printf("%-14s none: a vocabulary only\n", "tensors");
+    } else {
+        printf("%-14s ", "parameters");
+        print_params(s->params);
+        printf(" in %zu tensors, ", gguf_n_tensors(f));
+        print_size(s->tensor_bytes);
+        putchar('\n');
+    }
     for (uint32_t t = 0; t < GGUF_TYPE_COUNT; t++) {
         if (s->types[t].n_tensors) {
             printf("%14s %-7s %5zu tensors, ", "", gguf_type_info_of(t).name, s->types[t].n_tensors);
@@ -138,8 +155,13 @@ static void print_people(const gguf_file *f, const summary *s)
         }
     }
     if (s->layers) {
-        printf("%-14s %u layers of width %u, %u heads (%u for keys and values), feed-forward %u\n", "shape",
-               s->layers, s->embd, s->heads, s->kv_heads ? s->kv_heads : s->heads, s->ff);
+        printf("%-14s %u layers of width %u, %u heads (", "shape", s->layers, s->embd, s->heads);
+        if (s->kv_heads_vary) {
+            printf("for keys and values it varies");
+        } else {
+            printf("%u for keys and values", s->kv_heads);
+        }
+        printf("), feed-forward %u\n", s->ff);
     }
     if (s->ctx) {
         printf("%-14s %u tokens\n", "context", s->ctx);
@@ -156,7 +178,8 @@ static void print_tensors(const gguf_file *f)
 {
     for (size_t i = 0; i < gguf_n_tensors(f); i++) {
         const gguf_tensor *t = gguf_tensor_at(f, i);
-        printf("%-48.*s %-7s", (int)t->name.len, t->name.data, gguf_type_info_of(t->type).name);
+        terminal_put(stdout, t->name.data, t->name.len, false);
+        printf("%*s %-7s", t->name.len < 48 ? 48 - (int)t->name.len : 0, "", gguf_type_info_of(t->type).name);
         for (uint32_t d = 0; d < t->n_dims; d++) {
             printf("%s%" PRIu64, d ? " x " : " ", t->dims[d]);
         }
@@ -198,7 +221,7 @@ static void write_tensors(json_w *w, const gguf_file *f)
     json_w_arr_close(w);
 }
 
-static status print_json(const gguf_file *f, const summary *s, bool tensors)
+static int print_json(const gguf_file *f, const summary *s, bool tensors)
 {
     buf out = {0};
     json_w w;
@@ -224,7 +247,12 @@ static status print_json(const gguf_file *f, const summary *s, bool tensors)
     key_u64(&w, "layers", s->layers);
     key_u64(&w, "width", s->embd);
     key_u64(&w, "heads", s->heads);
-    key_u64(&w, "kv_heads", s->kv_heads ? s->kv_heads : s->heads);
+    json_w_key(&w, "kv_heads");
+    if (s->kv_heads_vary) {
+        json_w_null(&w);
+    } else {
+        json_w_u64(&w, s->kv_heads);
+    }
     key_u64(&w, "feed_forward", s->ff);
     key_u64(&w, "context_length", s->ctx);
     key_str(&w, "tokenizer", s->tok_model);
@@ -236,12 +264,7 @@ static status print_json(const gguf_file *f, const summary *s, bool tensors)
         write_tensors(&w, f);
     }
     json_w_obj_close(&w);
-    status st = json_w_end(&w);
-    if (st == ST_OK && puts(buf_str(&out)) < 0) {
-        st = ST_IO;
-    }
-    buf_release(&out);
-    return st;
+    return answer_json(&w, &out);
 }
 
 int cmd_inspect(int argc, char **argv)
@@ -253,7 +276,7 @@ int cmd_inspect(int argc, char **argv)
         {"tensors", 0, ARG_FLAG, &tensors, 0, 0, "list every tensor"},
         {"json", 0, ARG_FLAG, &as_json, 0, 0, "print one JSON object"},
     };
-    const char *pos[1];
+    const char *pos[1] = {NULL};
     size_t n_pos;
     int rc;
     if (!args_parse(argc, argv, "inspect [OPTION …] FILE", table, sizeof table / sizeof table[0], pos, 1,
@@ -263,8 +286,13 @@ int cmd_inspect(int argc, char **argv)
     char path[4096];
     err e = {.offset = ERR_NO_OFFSET};
     gguf_file *f = NULL;
-    if (!model_path_find(n_pos ? pos[0] : model, path, sizeof path)) {
-        return EXIT_FAILED;
+    if (n_pos && model) {
+        fprintf(stderr, "hearth: one file at a time: -m %s or %s\n", model, pos[0]);
+        return EXIT_USAGE;
+    }
+    rc = model_path_find(n_pos ? pos[0] : model, path, sizeof path);
+    if (rc != EXIT_OK) {
+        return rc;
     }
     if (gguf_open(path, &f, &e) != ST_OK) {
         print_err(path, &e);
@@ -274,7 +302,7 @@ int cmd_inspect(int argc, char **argv)
     summarise(f, &s);
     rc = EXIT_OK;
     if (as_json) {
-        rc = print_json(f, &s, tensors) == ST_OK ? EXIT_OK : EXIT_FAILED;
+        rc = print_json(f, &s, tensors);
     } else {
         print_people(f, &s);
         if (tensors) {
@@ -282,5 +310,5 @@ int cmd_inspect(int argc, char **argv)
         }
     }
     gguf_close(f);
-    return rc == EXIT_OK && fflush(stdout) == 0 ? EXIT_OK : EXIT_FAILED;
+    return rc;
 }

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/vec.h"
 #include "cmd/args.h"
@@ -23,6 +25,15 @@ static status write_row(void *ctx, size_t pos, const float *logits)
     return fwrite(logits, sizeof *logits, s->n_vocab, s->file) == s->n_vocab ? ST_OK : ST_IO;
 }
 
+/* Half a file must not be taken for a whole one; a pipe or a device is left alone. */
+static void remove_half(FILE *f, const char *path)
+{
+    struct stat st;
+    if (fstat(fileno(f), &st) == 0 && S_ISREG(st.st_mode)) {
+        unlink(path);
+    }
+}
+
 static int write_logits(const char *path, const instance_options *opt, const ivec *ids, const char *out_path)
 {
     err e = {.offset = ERR_NO_OFFSET};
@@ -31,6 +42,10 @@ static int write_logits(const char *path, const instance_options *opt, const ive
     int rc = EXIT_FAILED;
     if (instance_open(path, opt, &in, &e) != ST_OK) {
         print_err(path, &e);
+        goto out;
+    }
+    if (door_check(in, ids->data, ids->len, &e) != ST_OK) { /* before an older file is emptied */
+        print_err("--tokens", &e);
         goto out;
     }
     f = fopen(out_path, "wbe");
@@ -48,6 +63,13 @@ static int write_logits(const char *path, const instance_options *opt, const ive
         rc = EXIT_OK;
     }
 out:
+    if (f && rc == EXIT_OK && fflush(f) != 0) {
+        fprintf(stderr, "hearth: %s: %s\n", out_path, strerror(errno));
+        rc = EXIT_FAILED;
+    }
+    if (f && rc != EXIT_OK) {
+        remove_half(f, out_path);
+    }
     if (f && fclose(f) != 0 && rc == EXIT_OK) {
         fprintf(stderr, "hearth: %s: %s\n", out_path, strerror(errno));
         rc = EXIT_FAILED;
@@ -77,16 +99,16 @@ int cmd_logits(int argc, char **argv)
     }
     if (embd || !tokens || !out_path) {
         fprintf(stderr, embd ? "hearth: --embd: no architecture of this version gives embeddings\n"
-                             : "hearth: logits needs --tokens and -o\n");
+                             : "hearth: logits needs --tokens and -o (try hearth logits --help)\n");
         return EXIT_USAGE;
     }
     char path[4096];
     instance_options opt;
     ivec ids = {0};
-    rc = EXIT_FAILED;
-    if (model_path_find(model.model, path, sizeof path) && model_options_instance(&model, KV_F32, &opt) &&
-        parse_ids("--tokens", tokens, &ids)) {
-        opt.progress = progress_bar;
+    rc = model_path_find(model.model, path, sizeof path);
+    rc = rc ? rc : model_options_instance(&model, KV_F32, &opt);
+    rc = rc ? rc : parse_ids("--tokens", tokens, &ids);
+    if (rc == EXIT_OK) {
         rc = write_logits(path, &opt, &ids, out_path);
     }
     ivec_release(&ids);

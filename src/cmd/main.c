@@ -1,8 +1,11 @@
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "cmd/answer.h"
 #include "cmd/cmd.h"
 
 typedef struct command {
@@ -34,24 +37,35 @@ static void print_usage(FILE *to)
     fprintf(to, "\nhearth COMMAND --help tells the options.\n");
 }
 
-int main(int argc, char **argv)
+/* A standard descriptor that is closed would be taken by the next file that is opened, and written to. Each
+ * gets /dev/null the wrong way round, so that using it still fails. */
+static void hold_std_descriptors(void)
 {
-    static int log_fd = STDERR_FILENO;
-    log_set_sink(log_fd_sink, &log_fd, LOG_INFO);
-    const char *slash = strrchr(argv[0] ? argv[0] : "", '/');
-    const char *self = slash ? slash + 1 : argc > 0 ? argv[0] : "";
-    if (strcmp(self, "hearth-worker") == 0) { /* a link of this name is `hearth worker` (PROTOCOL) */
-        return cmd_worker(argc, argv);
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd) {
+            return; /* no /dev/null: nothing better can be done */
+        }
     }
+}
+
+static int dispatch(int argc, char **argv)
+{
     if (argc < 2) {
         print_usage(stderr);
         return EXIT_USAGE;
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
-        print_usage(stdout);
-        return EXIT_OK;
-    }
+    char help[] = "--help";
+    char *ask[] = {argv[0], argc > 2 ? argv[2] : NULL, help, NULL};
     const char *name = strcmp(argv[1], "--version") == 0 ? "version" : argv[1];
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
+        if (!ask[1]) {
+            print_usage(stdout);
+            return EXIT_OK;
+        }
+        name = ask[1]; /* hearth help run = hearth run --help */
+        argc = 3;
+        argv = ask;
+    }
     for (size_t i = 0; i < N_COMMANDS; i++) {
         if (strcmp(name, commands[i].name) == 0) {
             return commands[i].run(argc - 1, argv + 1);
@@ -60,4 +74,23 @@ int main(int argc, char **argv)
     fprintf(stderr, "hearth: no command '%s'\n\n", name);
     print_usage(stderr);
     return EXIT_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    static int log_fd = STDERR_FILENO;
+    static char name[] = "worker";
+    log_set_sink(log_fd_sink, &log_fd, LOG_INFO);
+    const char *slash = strrchr(argc > 0 ? argv[0] : "", '/');
+    const char *self = slash ? slash + 1 : argc > 0 ? argv[0] : "";
+    if (strcmp(self, "hearth-worker") == 0) { /* a link of this name is `hearth worker` (PROTOCOL) */
+        argv[0] = name;
+        return cmd_worker(argc, argv);
+    }
+    if (argc > 1 && strcmp(argv[1], name) == 0) { /* it looks after its descriptors itself */
+        return cmd_worker(argc - 1, argv + 1);
+    }
+    hold_std_descriptors();
+    signal(SIGPIPE, SIG_IGN);
+    return answer_end(dispatch(argc, argv));
 }

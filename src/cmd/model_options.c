@@ -5,84 +5,109 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cmd/cmd.h"
+
 static bool readable(const char *path)
 {
     return access(path, R_OK) == 0;
 }
 
-bool model_path_find(const char *name, char *path, size_t cap)
+/* The variable's value, NULL if it is unset or empty: an empty path means the same to the XDG rules. */
+static const char *env_path(const char *name)
 {
-    if (!name) {
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
+int model_path_find(const char *name, char *path, size_t cap)
+{
+    if (!name || !*name) {
         fprintf(stderr, "hearth: no model given: use -m FILE\n");
-        return false;
+        return EXIT_USAGE;
     }
     if (strncmp(name, "hf:", 3) == 0) {
         fprintf(stderr, "hearth: -m %s: pulling models is not in this version; give a path\n", name);
-        return false;
+        return EXIT_FAILED;
     }
     if (strlen(name) >= cap) {
         fprintf(stderr, "hearth: -m: the path is longer than %zu bytes\n", cap - 1);
-        return false;
+        return EXIT_FAILED;
     }
     if (strchr(name, '/') || readable(name)) {
         memcpy(path, name, strlen(name) + 1);
-        return true; /* if it is not there, opening says why */
+        return EXIT_OK; /* if it is not there, opening says why */
     }
-    const char *models = getenv("HEARTH_MODELS");
-    const char *data = getenv("XDG_DATA_HOME");
-    const char *home = getenv("HOME");
+    const char *models = env_path("HEARTH_MODELS");
+    const char *data = env_path("XDG_DATA_HOME");
+    const char *home = env_path("HOME");
     const char *root = models ? models : data ? data : home ? home : "";
     const char *below = models ? "" : data ? "/hearth/models" : "/.local/share/hearth/models";
     static const char *const endings[] = {"", ".gguf"};
     for (size_t i = 0; i < 2; i++) {
         int n = snprintf(path, cap, "%s%s/%s%s", root, below, name, endings[i]);
         if (n > 0 && (size_t)n < cap && readable(path)) {
-            return true;
+            return EXIT_OK;
         }
     }
     fprintf(stderr, "hearth: -m %s: no such file here or in %s%s\n", name, root, below);
-    return false;
+    return EXIT_FAILED;
+}
+
+static int bar_percent = -1; /* on the screen; -1 = no bar */
+
+static void bar_clear(void)
+{
+    if (bar_percent >= 0) {
+        fprintf(stderr, "\r\033[K");
+        bar_percent = -1;
+    }
 }
 
 void print_err(const char *what, const err *e)
 {
-    fprintf(stderr, "hearth: %s: %s", what, e->msg[0] ? e->msg : status_text(e->code));
-    if (e->offset != ERR_NO_OFFSET) {
+    const char *message = e->msg[0] ? e->msg : status_text(e->code);
+    bool named = strstr(message, what) != NULL;
+    bar_clear();
+    fprintf(stderr, "hearth: %s%s%s", named ? "" : what, named ? "" : ": ", message);
+    if (e->offset != ERR_NO_OFFSET && !strstr(message, "at byte")) {
         fprintf(stderr, " (at byte %llu)", (unsigned long long)e->offset);
     }
     fputc('\n', stderr);
 }
 
-bool model_options_instance(const model_options_args *a, kv_type default_kv, instance_options *out)
+int model_options_instance(const model_options_args *a, kv_type default_kv, instance_options *out)
 {
-    err e = {0};
+    err e = {.offset = ERR_NO_OFFSET};
     instance_options o = instance_options_default();
     o.kv_type = default_kv;
     if (a->cpu && kern_set_parse(a->cpu, &o.cpu, &e) != ST_OK) {
         print_err("--cpu", &e);
-        return false;
+        return EXIT_USAGE;
     }
     if (a->kv_type && kv_type_parse(a->kv_type, &o.kv_type, &e) != ST_OK) {
         print_err("--kv-type", &e);
-        return false;
+        return EXIT_USAGE;
     }
     o.threads = (size_t)a->threads;
     o.context = (int32_t)a->ctx;
+    o.progress = progress_bar;
     *out = o;
-    return true;
+    return EXIT_OK;
 }
 
 void progress_bar(void *ctx, double done)
 {
     enum { WIDTH = 40 };
-    if (!isatty(STDERR_FILENO)) {
+    if (done >= 1 || !isatty(STDERR_FILENO)) {
+        bar_clear();
         return;
     }
-    if (done >= 1) {
-        fprintf(stderr, "\r\033[K");
-        return;
-    }
+    int percent = (int)(done * 100);
     int filled = (int)(done * WIDTH);
-    fprintf(stderr, "\rloading [%.*s%*s] %3.0f %%", filled, "########################################",
-            WIDTH - filled, "", done * 100);
+    if (percent == bar_percent) {
+        return;
+    }
+    fprintf(stderr, "\r%s [%.*s%*s] %3d %%", ctx ? (const char *)ctx : "loading", filled,
+            "########################################", WIDTH - filled, "", percent);
+    bar_percent = percent;
 }

@@ -24,20 +24,29 @@ typedef struct model_options_args {
     {"model", 'm', ARG_TEXT, &(o).model, 0, 0, "FILE  the model: a path, or a name in the model folder"},      \
         {"threads", 't', ARG_INT, &(o).threads, 1, 256, "N  compute threads (default: all that may be used)"}, \
         {"cpu", 0, ARG_TEXT, &(o).cpu, 0, 0, "SET  at most this instruction set: ref, avx2, avx512, amx"},     \
-        {"ctx", 'c', ARG_INT, &(o).ctx, 1, 16777216, "N  context in tokens"},                                  \
+        {"ctx",                                                                                                \
+         'c',                                                                                                  \
+         ARG_INT,                                                                                              \
+         &(o).ctx,                                                                                             \
+         1,                                                                                                    \
+         16777216,                                                                                             \
+         "N  context in tokens (default: the model's, at most 8192)"},                                         \
     {                                                                                                          \
-        "kv-type", 0, ARG_TEXT, &(o).kv_type, 0, 0, "TYPE  f16 or f32"                                         \
+        "kv-type", 0, ARG_TEXT, &(o).kv_type, 0, 0,                                                            \
+            "TYPE  keep keys and values as f16 (default; logits, perplexity: f32) or f32"                      \
     }
 
 /* Path of the model that `name` means, in path[cap]: a path that exists, else NAME or NAME.gguf in
- * $HEARTH_MODELS or $XDG_DATA_HOME/hearth/models or ~/.local/share/hearth/models. Prints the reason and
- * returns false if there is none. */
-bool model_path_find(const char *name, char *path, size_t cap);
-/* Checks and converts; prints the fault and returns false. default_kv applies when --kv-type is absent. */
-bool model_options_instance(const model_options_args *a, kv_type default_kv, instance_options *out);
-/* Prints "hearth: what: message (field …, offset …)" for people. */
+ * $HEARTH_MODELS or $XDG_DATA_HOME/hearth/models or ~/.local/share/hearth/models. EXIT_USAGE if name is NULL
+ * or empty, EXIT_FAILED if there is no such file; the reason is printed. */
+int model_path_find(const char *name, char *path, size_t cap);
+/* Checks and converts. EXIT_USAGE for a value that does not exist, which is printed. default_kv applies when
+ * --kv-type is absent. */
+int model_options_instance(const model_options_args *a, kv_type default_kv, instance_options *out);
+/* Prints "hearth: what: message (at byte …)" for people, without `what` if the message names it. */
 void print_err(const char *what, const err *e);
-/* Draws a progress bar on stderr (only if it is a terminal); done = 1 clears it. ctx is ignored. */
+/* Draws a progress bar on stderr (only if it is a terminal); done = 1 clears it, print_err too. ctx is what
+ * goes on (a string), NULL = "loading". */
 void progress_bar(void *ctx, double done);
 
 #endif

@@ -5,30 +5,34 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool parse_ids(const char *option, const char *text, ivec *out)
+#include "cmd/cmd.h"
+
+int parse_ids(const char *option, const char *text, ivec *out)
 {
+    static const char separators[] = " ,\t\r\n";
     size_t before = out->len;
     const char *p = text;
     for (;;) {
-        p += strspn(p, " ,\t\n");
+        p += strspn(p, separators);
         if (!*p) {
             break;
         }
         char *end;
         errno = 0;
         long v = strtol(p, &end, 10);
-        if (end == p || errno || v < INT32_MIN || v > INT32_MAX) {
-            fprintf(stderr, "hearth: %s: '%.20s' is not a token id\n", option, p);
-            return false;
+        if (end == p || errno || v < INT32_MIN || v > INT32_MAX || (*end && !strchr(separators, *end))) {
+            fprintf(stderr, "hearth: %s: '%.*s' is not a token id\n", option, (int)strcspn(p, separators), p);
+            return EXIT_USAGE;
         }
         if (ivec_push(out, (int32_t)v) != ST_OK) {
             fprintf(stderr, "hearth: %s: out of memory\n", option);
-            return false;
+            return EXIT_FAILED;
         }
         p = end;
     }
     if (out->len == before) {
         fprintf(stderr, "hearth: %s: no ids given\n", option);
+        return EXIT_USAGE;
     }
-    return out->len > before;
+    return EXIT_OK;
 }

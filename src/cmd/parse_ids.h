@@ -4,11 +4,9 @@
 #ifndef HEARTH_CMD_PARSE_IDS_H
 #define HEARTH_CMD_PARSE_IDS_H
 
-#include <stdbool.h>
-
 #include "base/vec.h"
 
-/* Appends to out. Prints the fault, naming the option, and returns false if text is no such list or empty. */
-bool parse_ids(const char *option, const char *text, ivec *out);
+/* Appends to out. EXIT_USAGE if text is no such list or empty; the fault is printed, naming the option. */
+int parse_ids(const char *option, const char *text, ivec *out);
 
 #endif

@@ -1,8 +1,12 @@
 #include "cmd/read_text.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "cmd/cmd.h"
 
 static bool read_stream(FILE *f, const char *name, buf *out)
 {
@@ -25,7 +29,7 @@ static bool read_stream(FILE *f, const char *name, buf *out)
     return true;
 }
 
-bool read_file(const char *path, buf *out)
+static bool read_file(const char *path, buf *out)
 {
     FILE *f = fopen(path, "rbe");
     if (!f) {
@@ -37,10 +41,27 @@ bool read_file(const char *path, buf *out)
     return ok;
 }
 
-bool read_prompt(const char *text, const char *file, buf *out)
+static bool read_stdin(buf *out)
 {
-    if (text) {
-        return buf_append_str(out, text) == ST_OK;
+    if (isatty(STDIN_FILENO)) {
+        fprintf(stderr, "hearth: reading the text from the terminal; Ctrl-D ends it\n");
     }
-    return file ? read_file(file, out) : read_stream(stdin, "stdin", out);
+    return read_stream(stdin, "stdin", out);
+}
+
+int read_prompt(const char *text, const char *file, buf *out)
+{
+    if (text && file) {
+        fprintf(stderr, "hearth: the text is given twice: in the command and as -f %s\n", file);
+        return EXIT_USAGE;
+    }
+    if (text) {
+        if (buf_append_str(out, text) != ST_OK) {
+            fprintf(stderr, "hearth: out of memory\n");
+            return EXIT_FAILED;
+        }
+        return EXIT_OK;
+    }
+    bool ok = file && strcmp(file, "-") != 0 ? read_file(file, out) : read_stdin(out);
+    return ok ? EXIT_OK : EXIT_FAILED;
 }

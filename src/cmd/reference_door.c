@@ -51,7 +51,7 @@ static status door_init(door *d, const forward_ops *ops, size_t n, err *e)
     return ST_OK;
 }
 
-static status check_tokens(const instance *in, const int32_t *tokens, size_t n, err *e)
+status door_check(const instance *in, const int32_t *tokens, size_t n, err *e)
 {
     const instance_info *info = instance_describe(in);
     if (n > (size_t)info->context) {
@@ -89,7 +89,7 @@ static status door_chunk(const door *d, instance *in, const int32_t *tokens, siz
 status door_run(instance *in, const int32_t *tokens, size_t n, door_fn fn, void *ctx, err *e)
 {
     door d = {0};
-    status st = check_tokens(in, tokens, n, e);
+    status st = door_check(in, tokens, n, e);
     if (st == ST_OK && n > 0) {
         st = door_init(&d, instance_forward(in), n, e);
         for (size_t at = 0; st == ST_OK && at < n; at += d.chunk) {

@@ -11,10 +11,12 @@
 
 #include "base/buf.h"
 #include "base/json.h"
+#include "cmd/answer.h"
 #include "cmd/args.h"
 #include "cmd/cmd.h"
 #include "cmd/model_options.h"
 #include "cmd/read_text.h"
+#include "cmd/terminal.h"
 
 typedef struct run_args {
     model_options_args model;
@@ -29,25 +31,36 @@ typedef struct run_args {
 } run_args;
 
 static hearth_session *volatile running; /* what SIGINT cancels */
+static volatile sig_atomic_t interrupted;
 
 static void on_interrupt(int sig)
 {
     hearth_session *s = running;
+    interrupted = 1; /* hearth_cancel is forgotten if the reply has not begun: take_token looks here */
     if (s) {
         hearth_cancel(s);
-        running = NULL; /* a second Ctrl-C finds the default action again */
     }
-    signal(sig, SIG_DFL);
+    signal(sig, SIG_DFL); /* a second Ctrl-C kills */
 }
 
-static bool print_token(void *ctx, const hearth_token *t)
+typedef struct listener {
+    bool silent;   /* --json: nothing is printed on the way */
+    bool terminal; /* stdout is one */
+    bool failed;   /* stdout could not be written */
+} listener;
+
+static bool take_token(void *ctx, const hearth_token *t)
 {
-    bool *stdout_gone = ctx;
-    if (fwrite(t->text, 1, t->text_len, stdout) != t->text_len || fflush(stdout) != 0) {
-        *stdout_gone = true;
-        return false;
+    listener *l = ctx;
+    if (!l->silent) {
+        if (l->terminal) {
+            terminal_put(stdout, t->text, t->text_len, true);
+        } else {
+            fwrite(t->text, 1, t->text_len, stdout);
+        }
+        l->failed = !answer_flush();
     }
-    return true;
+    return !l->failed && !interrupted;
 }
 
 static void report_error(const char *what, const hearth_error *e)
@@ -72,7 +85,7 @@ static double rate(size_t n, double ms)
     return ms > 0 ? (double)n * 1e3 / ms : 0;
 }
 
-static status print_json(const hearth_result *r)
+static int print_json(const hearth_result *r)
 {
     buf out = {0};
     json_w w;
@@ -105,12 +118,7 @@ static status print_json(const hearth_result *r)
         json_w_fixed(&w, times[i].value, 3);
     }
     json_w_obj_close(&w);
-    status st = json_w_end(&w);
-    if (st == ST_OK && (puts(buf_str(&out)) < 0 || fflush(stdout) != 0)) {
-        st = ST_IO;
-    }
-    buf_release(&out);
-    return st;
+    return answer_json(&w, &out);
 }
 
 static void print_timings(const hearth_result *r)
@@ -151,20 +159,20 @@ static int generate(hearth_model *model, const run_args *a, const buf *prompt)
     }
     hearth_generate_options g = options_of(a, prompt);
     hearth_result r = HEARTH_RESULT_INIT;
-    bool stdout_gone = false;
+    listener l = {.silent = a->json, .terminal = isatty(STDOUT_FILENO)};
     int rc = EXIT_OK;
     running = conversation;
     signal(SIGINT, on_interrupt);
-    hearth_status st = hearth_generate(conversation, &g, a->json ? NULL : print_token, &stdout_gone, &r, &e);
-    bool interrupted = !running;
+    hearth_status st = hearth_generate(conversation, &g, take_token, &l, &r, &e);
     running = NULL;
     if (st != HEARTH_OK) {
         report_error("run", &e);
         rc = EXIT_FAILED;
     } else if (a->json) {
-        rc = print_json(&r) == ST_OK ? EXIT_OK : EXIT_FAILED;
-    } else if (!stdout_gone) {
+        rc = print_json(&r);
+    } else if (!l.failed) {
         putchar('\n');
+        answer_flush(); /* before the timings */
         if (!a->quiet && isatty(STDERR_FILENO)) {
             print_timings(&r);
         }
@@ -173,7 +181,7 @@ static int generate(hearth_model *model, const run_args *a, const buf *prompt)
     if (interrupted) {
         return EXIT_INTERRUPTED;
     }
-    return stdout_gone ? EXIT_FAILED : rc;
+    return l.failed ? EXIT_FAILED : rc;
 }
 
 static hearth_status open_model(const run_args *a, const char *path, hearth_model **out, hearth_error *e)
@@ -192,19 +200,23 @@ static int run(const run_args *a)
 {
     char path[4096];
     buf prompt = {0};
-    if (!model_path_find(a->model.model, path, sizeof path) || !read_prompt(a->prompt, a->file, &prompt)) {
+    instance_options checked; /* faults of --cpu and --kv-type are faults of the command line */
+    int rc = model_path_find(a->model.model, path, sizeof path);
+    rc = rc ? rc : model_options_instance(&a->model, KV_F16, &checked);
+    rc = rc ? rc : read_prompt(a->prompt, a->file, &prompt);
+    if (rc != EXIT_OK) {
         buf_release(&prompt);
-        return EXIT_FAILED;
+        return rc;
     }
     hearth_error e = HEARTH_ERROR_INIT;
     hearth_model *model = NULL;
-    int rc = EXIT_FAILED;
     if (open_model(a, path, &model, &e) != HEARTH_OK) {
         report_error(path, &e);
+        rc = EXIT_FAILED;
     } else {
         hearth_model_info info = HEARTH_MODEL_INFO_INIT;
         hearth_model_info_get(model, &info);
-        if (info.has_chat_template && !a->raw) {
+        if (info.has_chat_template && !a->raw && !a->quiet) {
             fprintf(stderr,
                     "hearth: chat templates are not in this version: the text is sent as it is (--raw)\n");
         }
@@ -220,8 +232,8 @@ int cmd_run(int argc, char **argv)
     run_args a = {.max_tokens = -1, .top_p = 1, .repeat_penalty = 1, .repeat_last_n = 64};
     const cli_arg table[] = {
         MODEL_OPTION_ROWS(a.model),
-        {"prompt", 'p', ARG_TEXT, &a.prompt, 0, 0, "TEXT  the prompt (default: all of stdin)"},
-        {"file", 'f', ARG_TEXT, &a.file, 0, 0, "FILE  read the prompt from a file"},
+        {"prompt", 'p', ARG_TEXT, &a.prompt, 0, 0, "TEXT  the prompt (default: TEXT, else all of stdin)"},
+        {"file", 'f', ARG_TEXT, &a.file, 0, 0, "FILE  read the prompt from a file (-: stdin)"},
         {"n", 'n', ARG_INT, &a.max_tokens, -1, INT32_MAX, "N  tokens at most (-1: up to the context)"},
         {"temp", 0, ARG_FLOAT, &a.temp, 0, 1e6, "T  temperature; 0 (default) takes the likeliest token"},
         {"top-p", 0, ARG_FLOAT, &a.top_p, 0, 1, "P  keep the likeliest tokens that make up P"},
@@ -237,16 +249,20 @@ int cmd_run(int argc, char **argv)
         {"ignore-eos", 0, ARG_FLAG, &a.ignore_eos, 0, 0, "go on past the model's end token"},
         {"raw", 0, ARG_FLAG, &a.raw, 0, 0, "send the text as it is, without a chat template"},
         {"json", 0, ARG_FLAG, &a.json, 0, 0, "print one JSON object at the end"},
-        {"quiet", 'q', ARG_FLAG, &a.quiet, 0, 0, "no timings on a terminal"},
+        {"quiet", 'q', ARG_FLAG, &a.quiet, 0, 0, "nothing on stderr but errors"},
     };
     const char *pos[1];
     size_t n_pos;
     int status_code;
-    if (!args_parse(argc, argv, "run -m FILE -p TEXT [OPTION …]", table, sizeof table / sizeof table[0], pos,
+    if (!args_parse(argc, argv, "run -m FILE [OPTION …] [TEXT]", table, sizeof table / sizeof table[0], pos,
                     1, &n_pos, &status_code)) {
         return status_code;
     }
-    if (n_pos == 1 && !a.prompt) {
+    if (n_pos == 1 && a.prompt) {
+        fprintf(stderr, "hearth: the prompt is given twice: -p and '%s'\n", pos[0]);
+        return EXIT_USAGE;
+    }
+    if (n_pos == 1) {
         a.prompt = pos[0];
     }
     return run(&a);

@@ -85,9 +85,7 @@ int cmd_serve(int argc, char **argv)
     }
     char path[4096];
     instance_options checked; /* faults of --cpu and --kv-type are told here, not by the worker */
-    if (!model_path_find(model.model, path, sizeof path) ||
-        !model_options_instance(&model, KV_F16, &checked)) {
-        return EXIT_FAILED;
-    }
-    return serve(&model, path, host, (uint16_t)port);
+    rc = model_path_find(model.model, path, sizeof path);
+    rc = rc ? rc : model_options_instance(&model, KV_F16, &checked);
+    return rc ? rc : serve(&model, path, host, (uint16_t)port);
 }

@@ -111,7 +111,8 @@ static int tokenize(const char *path, const buf *text, unsigned flags, bool as_j
         fprintf(stderr, "hearth: tokenize: %s\n", status_text(st));
         goto out;
     }
-    rc = puts(buf_str(&out)) >= 0 && fflush(stdout) == 0 ? EXIT_OK : EXIT_FAILED;
+    puts(buf_str(&out));
+    rc = EXIT_OK;
 out:
     buf_release(&out);
     ivec_release(&ids);
@@ -127,7 +128,8 @@ int cmd_tokenize(int argc, char **argv)
     bool no_special = false, parse_special = false, as_json = false;
     const cli_arg table[] = {
         {"model", 'm', ARG_TEXT, &model, 0, 0, "FILE  the model or vocabulary"},
-        {"file", 'f', ARG_TEXT, &file, 0, 0, "FILE  read the text from a file"},
+        {"file", 'f', ARG_TEXT, &file, 0, 0,
+         "FILE  read the text from a file (-: stdin; default: TEXT, else stdin)"},
         {"no-special", 0, ARG_FLAG, &no_special, 0, 0, "add no BOS or EOS"},
         {"parse-special", 0, ARG_FLAG, &parse_special, 0, 0,
          "control tokens spelled in the text become tokens"},
@@ -142,8 +144,9 @@ int cmd_tokenize(int argc, char **argv)
     }
     char path[4096];
     buf text = {0};
-    rc = EXIT_FAILED;
-    if (model_path_find(model, path, sizeof path) && read_prompt(n_pos ? pos[0] : NULL, file, &text)) {
+    rc = model_path_find(model, path, sizeof path);
+    rc = rc ? rc : read_prompt(n_pos ? pos[0] : NULL, file, &text);
+    if (rc == EXIT_OK) {
         unsigned flags = (no_special ? 0u : (unsigned)TOKENIZE_ADD_SPECIAL) |
                          (parse_special ? (unsigned)TOKENIZE_PARSE_SPECIAL : 0u);
         rc = tokenize(path, &text, flags, as_json);
