@@ -176,10 +176,12 @@ static status load_merges(tokenizer *t, const gguf_file *f, err *e)
 status tokenizer_bpe_load(tokenizer *t, const gguf_file *f, const pretokenize_family *family, err *e)
 {
     t->bpe.ignore_merges = family->ignore_merges;
+    /* A byte without a token is left out. The unknown token is no stand-in: StarCoder lacks bytes F1 to F3
+     * and names <|endoftext|> as unknown, so plain text would end the document. */
     for (int b = 0; b < 256; b++) {
         char text[4];
-        int32_t id = tokenizer_find_plain(t, text, utf8_encode(byte_level_char((unsigned char)b), text));
-        t->bpe.byte_id[b] = id == TOKEN_NONE ? t->unknown : id;
+        size_t len = utf8_encode(byte_level_char((unsigned char)b), text);
+        t->bpe.byte_id[b] = tokenizer_find_plain(t, text, len);
     }
     status st = load_merges(t, f, e);
     return st == ST_OK ? pretokenizer_new(family, &t->bpe.pre, e) : st;

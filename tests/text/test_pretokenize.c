@@ -33,6 +33,8 @@ static const struct cut {
     {"gpt-2", "a|\xC2\xA0|b"},                   /* no-break space is white space, but no ' ' */
     {"gpt-2", "a|\xE1\xA0\x8E|b"},               /* U+180E is none (any more) */
     {"phi-2", "a| 12| b"},
+    {"jina-v2-de", "I|'m| SHE|'|S| 12"},
+    {"modern-bert", "a| 2024|x"},
     /* StarCoder's kind: every digit alone first; the space before it was cut off by then. */
     {"starcoder", "a| |1|2|x| y"},
     {"starcoder", "a|  |7"},
@@ -49,11 +51,14 @@ static const struct cut {
     {"llama-bpe", "x|   "},
     {"llama3", "a| |12"},
     {"falcon3", "I|'M"},
+    {"jina-v5-nano", "I|'M| |123|4"},
     /* qwen 2: the same with single digits. */
     {"qwen2", "1|2|3"},
     {"qwen2", "I|'VE| |1|0|,|0|0|0"},
     {"qwen2", "e|\xCC\x81"},
     {"deepseek-r1-qwen", "a| |1|2"},
+    {"kormo", "I|'VE| |1|0"},
+    {"f2llmv2", "1|2|3"},
     /* qwen 3.5: marks belong to words, and may be all of one. */
     {"qwen35", "e\xCC\x81"
                "a| |1|2|,\xCC\x81|!"},
@@ -69,6 +74,8 @@ static const struct cut {
     {"deepseek-v3", "a\xCC\x81| b|.foo|  | x"},
     {"deepseek-v3", "ab|\xE4\xBD\xA0\xE3\x81\x82|cd"},
     {"deepseek-v3", "a|!!\n\n|b"},
+    {"joyai-llm", "123|45| b|.foo"},
+    {"hy_v4", "123|45| b|.foo"},
     {"falcon", "a|+|b|,| |123|45|x"},
     {"default", "a|+|b| |123|45"},
 };
