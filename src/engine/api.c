@@ -157,7 +157,7 @@ hearth_status hearth_model_open(const char *path, const hearth_model_options *op
         st = m ? instance_open(path, &io, &m->in, &e)
                : err_set(&e, ST_NOMEM, NULL, "out of memory for a model");
     }
-    if (st != ST_OK) {
+    if (st != ST_OK || !m) {
         mem_free(m);
         return report(error, st, &e);
     }

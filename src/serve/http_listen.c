@@ -76,11 +76,13 @@ static status make_url(http_server *s, err *e)
         return err_set(e, ST_IO, NULL, "cannot read the address of the listening socket: %s",
                        strerror(errno));
     }
-    in_port_t port = sa.ss_family == AF_INET6 ? ((const struct sockaddr_in6 *)&sa)->sin6_port
-                                              : ((const struct sockaddr_in *)&sa)->sin_port;
+    char port[8];
+    if (getnameinfo((struct sockaddr *)&sa, len, NULL, 0, port, sizeof port, NI_NUMERICSERV) != 0) {
+        return err_set(e, ST_INTERNAL, NULL, "the listening socket has no port");
+    }
     bool brackets = strchr(s->cfg.host, ':'); /* an IPv6 address */
-    status st = buf_printf(&s->url, "http://%s%s%s:%u", brackets ? "[" : "", s->cfg.host, brackets ? "]" : "",
-                           (unsigned)ntohs(port));
+    status st =
+        buf_printf(&s->url, "http://%s%s%s:%s", brackets ? "[" : "", s->cfg.host, brackets ? "]" : "", port);
     return st == ST_OK ? ST_OK : err_set(e, st, NULL, "out of memory");
 }
 
