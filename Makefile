@@ -1,5 +1,6 @@
 # The door: meson does the work. BUILD folders are build/<kind>.
 MESON_RELEASE = --buildtype=release -Db_ndebug=true
+THREADED = $(foreach s,base text model engine worker serve cmd,--suite $(s))
 .PHONY: run test bench asan tsan fuzz install format clean build
 
 run: build
@@ -25,7 +26,7 @@ asan:
 tsan:
 	@tools/install-deps.sh test
 	@tools/build.sh tsan --buildtype=debugoptimized -Db_sanitize=thread -Db_lundef=false
-	@tools/run-tests.sh build/tsan
+	@tools/run-tests.sh build/tsan $(THREADED)
 
 fuzz:
 	@tools/install-deps.sh ci

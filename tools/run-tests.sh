@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# run-tests.sh DIR: runs all tests of a build, then says what was skipped and why, and one closing line.
+# run-tests.sh DIR [meson test options]: runs the tests of a build, then says what was skipped and why, and one closing line.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:allocator_may_return_null=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1}
-meson test -C "$1" --no-rebuild --print-errorlogs
+dir=$1
+shift
+meson test -C "$dir" --no-rebuild --print-errorlogs "$@"
 rc=$?
-/usr/bin/python3 tools/test_summary.py "$1" || rc=1
+/usr/bin/python3 tools/test_summary.py "$dir" || rc=1
 exit $rc
