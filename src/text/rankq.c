@@ -51,14 +51,17 @@ bool rankq_pop(rankq *q, uint32_t *rank, uint32_t *item)
         return false;
     }
     uint64_t top = q->keys[0], last = q->keys[--q->n];
-    size_t i = 0;
-    for (size_t c = 1; c < q->n; c = 2 * i + 1) {
-        if (c + 1 < q->n && q->keys[c + 1] < q->keys[c]) {
-            c++;
-        }
+    size_t i = 0, c = 1;
+    while (c + 1 < q->n) {
+        c += q->keys[c + 1] < q->keys[c]; /* no branch: the processor could only guess */
         if (q->keys[c] >= last) {
             break;
         }
+        q->keys[i] = q->keys[c];
+        i = c;
+        c = 2 * i + 1;
+    }
+    if (c + 1 == q->n && q->keys[c] < last) {
         q->keys[i] = q->keys[c];
         i = c;
     }

@@ -1,4 +1,6 @@
 /* Byte-level BPE on small vocabularies: ids worked out by hand, and an independent quadratic merger. */
+#include <pthread.h>
+
 #include "toy_vocab.h"
 
 enum { SPECIAL = TOKENIZE_ADD_SPECIAL, PARSE = TOKENIZE_PARSE_SPECIAL };
@@ -120,6 +122,42 @@ static void test_missing_byte(void **state)
         EXPECT_IDS(t, "aba", 0, 0, 0);
         tokenizer_free(t);
     }
+}
+
+typedef struct worker {
+    const tokenizer *t;
+    bool good;
+} worker;
+
+static void *encode_often(void *arg)
+{
+    worker *w = arg;
+    w->good = true;
+    for (int i = 0; i < 200; i++) {
+        ivec ids = {0};
+        w->good &=
+            tokenizer_encode(w->t, "lower low<think> \xE2 9", 20, PARSE, &ids) == ST_OK && ids.len == 9;
+        ivec_release(&ids);
+    }
+    return NULL;
+}
+
+/* One tokenizer, several threads (a matter for TSan). */
+static void test_threads(void **state)
+{
+    words w;
+    tokenizer *t = toy_open_ok(words_toy(&w, "llama-bpe"));
+    worker workers[4];
+    pthread_t threads[N_OF(workers)];
+    for (size_t i = 0; i < N_OF(workers); i++) {
+        workers[i].t = t;
+        assert_int_equal(pthread_create(&threads[i], NULL, encode_often, &workers[i]), 0);
+    }
+    for (size_t i = 0; i < N_OF(workers); i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_true(workers[i].good);
+    }
+    tokenizer_free(t);
 }
 
 /* --- An independent merger over the letters of one word. --- */
@@ -252,6 +290,7 @@ int main(void)
         cmocka_unit_test(test_pieces),
         cmocka_unit_test(test_missing_byte),
         cmocka_unit_test(test_against_reference),
+        cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests_name("text-bpe", tests, NULL, NULL);
 }

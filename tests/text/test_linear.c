@@ -1,9 +1,10 @@
 /*
  * FAILURES I6: a megabyte of one thing takes at most 12 times as long as 100 KB of it, on a stack of 64 KB.
  *
- * CPU time of the encoding thread is measured, ten texts of 100 KB against one of 1 MB, the best of a few
- * rounds. Large blocks always come fresh from the kernel (mallopt), otherwise glibc keeps the small text's
- * memory between runs and only the large one pays for its page faults.
+ * A round compares the CPU time of five texts of 100 KB with that of one of 1 MB. On a busy machine single
+ * rounds scatter by a third around the true ratio (10), in both directions: unless the first is clear, the
+ * median of several decides. Memory stays with the process (mallopt), otherwise glibc keeps the small text's
+ * and only the large one pays for its page faults.
  */
 #include <malloc.h>
 #include <pthread.h>
@@ -12,7 +13,12 @@
 #include "cases.h"
 #include "toy_vocab.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef __has_feature /* clang's way to tell */
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(SANITIZED)
 #define JUDGE_TIME  0 /* a sanitizer judges memory, and needs more stack itself */
 #define STACK_BYTES ((size_t)1 << 20)
 #else
@@ -23,12 +29,15 @@
 #define SMALL_BYTES ((size_t)100 * 1000)
 #define LARGE_BYTES ((size_t)1000 * 1000)
 #define MAX_RATIO   12.0
-#define MAX_ROUNDS  6
+#define N_SMALL     5
+#define CLEAR_RATIO 11.0
+#define MAX_ROUNDS  9
 
 typedef struct job {
     const tokenizer *t;
     const char *text; /* LARGE_BYTES long */
-    double small_s, large_s;
+    double ratio;
+    double large_s; /* of the last round */
     status st;
     size_t n_ids;
 } job;
@@ -49,23 +58,33 @@ static void encode(job *j, size_t len)
     ivec_release(&out);
 }
 
+static double one_round(job *j)
+{
+    double t0 = cpu_seconds();
+    for (int i = 0; i < (JUDGE_TIME ? N_SMALL : 1); i++) {
+        encode(j, SMALL_BYTES);
+    }
+    double t1 = cpu_seconds();
+    encode(j, JUDGE_TIME ? LARGE_BYTES : SMALL_BYTES);
+    j->large_s = cpu_seconds() - t1;
+    return j->large_s / ((t1 - t0) / N_SMALL);
+}
+
+static int double_cmp(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
 static void *measure(void *arg)
 {
     job *j = arg;
-    j->small_s = j->large_s = 1e9;
-    for (int round = 0; round < (JUDGE_TIME ? MAX_ROUNDS : 1); round++) {
-        double t0 = cpu_seconds();
-        for (int i = 0; i < (JUDGE_TIME ? 10 : 1); i++) {
-            encode(j, SMALL_BYTES);
-        }
-        double t1 = cpu_seconds();
-        encode(j, JUDGE_TIME ? LARGE_BYTES : SMALL_BYTES);
-        double t2 = cpu_seconds();
-        j->small_s = t1 - t0 < j->small_s ? t1 - t0 : j->small_s;
-        j->large_s = t2 - t1 < j->large_s ? t2 - t1 : j->large_s;
-        if (j->large_s < 1.1 * j->small_s) {
-            break; /* small_s is that of ten texts */
-        }
+    double ratios[MAX_ROUNDS];
+    j->ratio = ratios[0] = one_round(j);
+    for (size_t n = 1; JUDGE_TIME && j->ratio > CLEAR_RATIO && n < MAX_ROUNDS; n++) {
+        ratios[n] = one_round(j);
+        qsort(ratios, n + 1, sizeof *ratios, double_cmp);
+        j->ratio = ratios[(n + 1) / 2];
     }
     return NULL;
 }
@@ -85,32 +104,34 @@ static void check(const char *name, const tokenizer *t, const char *unit)
     assert_int_equal(pthread_create(&thread, &attr, measure, &j), 0);
     assert_int_equal(pthread_join(thread, NULL), 0);
     pthread_attr_destroy(&attr);
-    double ratio = j.large_s / (j.small_s / 10);
-    if (JUDGE_TIME && ratio > MAX_RATIO) {
-        print_error("%s, '%s': 100 KB %.2f ms, 1 MB %.2f ms: %.1f times\n", name, unit, j.small_s * 100,
-                    j.large_s * 1000, ratio);
+    if (JUDGE_TIME && j.ratio > MAX_RATIO) {
+        print_error("%s, '%s': 1 MB takes %.1f ms, %.1f times as long as 100 KB\n", name, unit,
+                    j.large_s * 1000, j.ratio);
     }
     assert_int_equal(j.st, ST_OK);
     assert_true(j.n_ids > 0);
-    assert_true(!JUDGE_TIME || ratio <= MAX_RATIO);
+    assert_true(!JUDGE_TIME || j.ratio <= MAX_RATIO);
     free(text);
 }
 
+/* The ones of FAILURES first, then mixtures. */
 static const char *const units[] = {"a",
                                     " ",
                                     "1",
                                     "\xCC\x81",
                                     "\xE2",
-                                    "\xFF\xC3 ",
                                     "\n",
                                     "  \n",
+                                    "\xFF\xC3 ",
                                     "a1 \n\xCC\x81\xE2",
                                     "<|im_end|>",
                                     "a cat, a hat. "};
+#define N_FAILURES 6
+#define N_SOME     7
 
-static void check_all(const char *name, tokenizer *t)
+static void check_units(const char *name, tokenizer *t, size_t n_units)
 {
-    for (size_t i = 0; i < N_OF(units); i++) {
+    for (size_t i = 0; i < n_units; i++) {
         check(name, t, units[i]);
     }
     tokenizer_free(t);
@@ -157,35 +178,36 @@ static void test_spm(void **state)
     toy_vocab *v = toy_new("llama", NULL);
     toy_spm_base(v);
     add_runs(v, false);
-    check_all("spm", toy_open_ok(v));
+    check_units("spm", toy_open_ok(v), N_OF(units));
 }
 
 static void test_bpe(void **state)
 {
-    static const char *const pres[] = {"gpt-2", "llama-bpe", "deepseek-llm", "deepseek-v3"};
+    static const char *const pres[] = {"gpt-2", "llama-bpe", "deepseek-llm"};
     for (size_t i = 0; i < N_OF(pres); i++) {
         toy_vocab *v = toy_new("gpt2", pres[i]);
         toy_bpe_base(v);
         add_runs(v, true);
-        check_all(pres[i], toy_open_ok(v));
+        check_units(pres[i], toy_open_ok(v), i == 0 ? N_OF(units) : N_SOME);
     }
 }
 
 static void test_real(void **state)
 {
-    static const char *const names[] = {"llama-spm", "qwen3", "deepseek-coder"};
+    static const char *const names[] = {"llama-spm", "deepseek-coder"};
     for (size_t i = 0; i < N_OF(names); i++) {
         tokenizer *t = tokenizer_from_fixture(names[i]);
         if (!t) {
             skip();
         }
-        check_all(names[i], t);
+        check_units(names[i], t, N_FAILURES);
     }
 }
 
 int main(void)
 {
-    mallopt(M_MMAP_THRESHOLD, 128 << 10);
+    mallopt(M_MMAP_MAX, 0);
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_spm),
         cmocka_unit_test(test_bpe),
