@@ -8,8 +8,11 @@
 #include "base/philox.h"
 #include "kern/fmath.h"
 
-/* The largest noise there is: u = 1 - 2^-25 gives -log(-log u) = 17.33. */
-#define NOISE_MAX 17.4f
+/* Rule 7's u = (24 bits + 1/2) 2^-24 is rounded to float, and its last value would become 1, whose noise is
+ * infinite: a token without any chance would be drawn. It stays the largest float below 1. */
+#define U_MAX 0x1.fffffep-1f
+/* The largest noise there is: -log(-log U_MAX) = 16.64. */
+#define NOISE_MAX 16.7f
 
 typedef struct candidate {
     float value; /* logit / T */
@@ -368,7 +371,7 @@ static float gumbel(uint64_t seed, int32_t position, int32_t token)
     uint32_t out[4];
     philox4x32_10(ctr, key, out);
     float u = ((float)(out[0] >> 8) + 0.5f) * 0x1p-24f;
-    return -fm_log(-fm_log(u));
+    return -fm_log(-fm_log(u < U_MAX ? u : U_MAX));
 }
 
 static int32_t draw_gumbel(const sampler *s, size_t n, uint64_t seed, int32_t position, int32_t start)

@@ -283,6 +283,43 @@ static void test_rule_7(void **state)
     sampler_free(s);
 }
 
+/* Found by search: philox4x32_10({10, 3, 0, 0}, {5573695, 0}) begins with 24 set bits, so u is 1 in float.
+ * The exact noise of 24 set bits is 17.33: a token that is further than that behind another's score is not
+ * drawn. */
+static void test_noise_is_bounded(void **state)
+{
+    const int32_t lucky = 3;
+    sampler *s = fresh();
+    sampler_out out;
+    float l[N_VOCAB];
+    uint32_t bits[4], ctr[4] = {10, (uint32_t)lucky, 0, 0}, key[2] = {5573695, 0};
+    philox4x32_10(ctr, key, bits);
+    assert_int_equal(bits[0] >> 8, 0xffffff);
+    sampling p = with(1, 0, 1, 0);
+    p.seed = 5573695;
+    for (int32_t other = 0; other < N_VOCAB; other++) {
+        if (other == lucky) {
+            continue;
+        }
+        for (int32_t i = 0; i < N_VOCAB; i++) {
+            l[i] = -INFINITY;
+        }
+        uint32_t octr[4] = {10, (uint32_t)other, 0, 0};
+        philox4x32_10(octr, key, bits);
+        double noise = -log(-log(((double)(bits[0] >> 8) + 0.5) * 0x1p-24));
+        l[other] = 0;
+        l[lucky] = (float)(noise - 17.38); /* so near that only the noise decides */
+        sampler_in in = {l, history, 10, 5, 10, eog, 2};
+        sampler_draw(s, &p, &in, &out);
+        assert_int_equal(out.token, other);
+        /* and alone in front it is drawn like any other */
+        l[lucky] = (float)(noise - 16.0);
+        sampler_draw(s, &p, &in, &out);
+        assert_int_equal(out.token, lucky);
+    }
+    sampler_free(s);
+}
+
 static void test_greedy(void **state)
 {
     sampler *s = fresh();
@@ -429,8 +466,10 @@ int main(void)
 {
     make_logits();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_distribution), cmocka_unit_test(test_rule_7),     cmocka_unit_test(test_greedy),
-        cmocka_unit_test(test_logprobs),     cmocka_unit_test(test_sets_agree), cmocka_unit_test(test_check),
+        cmocka_unit_test(test_distribution), cmocka_unit_test(test_rule_7),
+        cmocka_unit_test(test_greedy),       cmocka_unit_test(test_noise_is_bounded),
+        cmocka_unit_test(test_logprobs),     cmocka_unit_test(test_sets_agree),
+        cmocka_unit_test(test_check),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
