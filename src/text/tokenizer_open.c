@@ -36,6 +36,9 @@ static status load_family(tokenizer *t, const gguf_file *f, err *e)
     if (!t->model || !t->pre) {
         return tokenizer_no_memory(e);
     }
+    if (strlen(t->pre) != pre.len) { /* "gpt-2" and a NUL is not gpt-2 */
+        return err_set(e, ST_UNSUPPORTED, KEY_PRE, "%s holds a NUL: '%.64s' and more", KEY_PRE, t->pre);
+    }
     for (size_t i = 0; i < sizeof family_names / sizeof *family_names; i++) {
         if (strcmp(family_names[i].model, t->model) == 0 && strlen(t->model) == model.len) {
             t->family = family_names[i].family;

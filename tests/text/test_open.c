@@ -218,6 +218,12 @@ static void test_unsupported(void **state)
     assert_int_equal(toy_open(v, &t, &e), ST_UNSUPPORTED);
     assert_string_equal(e.field, "tokenizer.ggml.pre");
     assert_non_null(strstr(e.msg, "'made-up'"));
+    v = toy_new("gpt2", NULL);
+    toy_bpe_base(v);
+    assert_int_equal(gguf_writer_str(v->w, "tokenizer.ggml.pre", "gpt-2\0x", 7), ST_OK);
+    assert_int_equal(toy_open(v, &t, &e), ST_UNSUPPORTED);
+    assert_string_equal(e.field, "tokenizer.ggml.pre");
+    assert_non_null(strstr(e.msg, "NUL"));
     v = toy_new(NULL, NULL);
     toy_spm_base(v);
     assert_int_equal(toy_open(v, &t, &e), ST_LOAD_FAILED);
