@@ -1,10 +1,12 @@
+#include <math.h>
 #include <string.h>
 
 #include "base/utf8.h"
 #include "wire/errors.h"
 #include "wire/frame.h"
 
-#define SHOWN_VALUE_BYTES 64 /* of a string at fault */
+#define SHOWN_VALUE_BYTES 64   /* of a string at fault */
+#define SHOWN_POINT_BELOW 1e15 /* larger ones show their exponent anyway */
 #define RATE_DIGITS       3
 #define MS_DIGITS         3
 
@@ -178,6 +180,16 @@ status frame_put_done(buf *out, const frame_done *d)
     return finish(&l);
 }
 
+/* With its point, or "must be an integer, not 1" would answer 1.0. */
+static void put_double(json_w *w, double f)
+{
+    if (f == trunc(f) && fabs(f) < SHOWN_POINT_BELOW) {
+        json_w_fixed(w, f, 1);
+    } else {
+        json_w_f64(w, f);
+    }
+}
+
 void frame_put_value(json_w *w, const json *v)
 {
     int64_t i;
@@ -202,7 +214,7 @@ void frame_put_value(json_w *w, const json *v)
         break;
     case JSON_DOUBLE:
         if (json_f64(v, &f)) {
-            json_w_f64(w, f);
+            put_double(w, f);
         }
         break;
     case JSON_STRING:

@@ -356,6 +356,11 @@ static void test_value_in_answers(void **state)
     } cases[] = {
         {"{\"prompt\":\"a\",\"top_p\":2}", "\"value\":2}"},
         {"{\"prompt\":\"a\",\"top_p\":1.5}", "\"value\":1.5}"},
+        /* a float literal that is whole must not look like the integer that was asked for */
+        {"{\"prompt\":\"a\",\"seed\":1.0}", "not 1.0\""},
+        {"{\"prompt\":\"a\",\"seed\":1.0}", "\"value\":1.0}"},
+        {"{\"prompt\":\"a\",\"seed\":1e3}", "\"value\":1000.0}"},
+        {"{\"prompt\":\"a\",\"seed\":1e308}", "\"value\":1e+308}"},
         {"{\"prompt\":\"a\",\"seed\":9223372036854775808}", "\"value\":9223372036854775808}"},
         {"{\"prompt\":\"a\",\"seed\":-9223372036854775808}", "\"value\":-9223372036854775808}"},
         {"{\"prompt\":\"a\",\"seed\":null}", "\"value\":null}"},
