@@ -25,7 +25,8 @@
     (-2) /* a frame could not be handed out: going on would leave a request without its end \
           */
 
-#define HALT_GRACE_MS 2000
+/* Two steps of the longest kind (DESIGN 1, P4). Nothing that is not written by then is worth more waiting. */
+#define HALT_GRACE_MS 500
 
 typedef struct halt {
     atomic_bool on;   /* release in halt_ask, acquire in halt_asked and in the engine */
@@ -43,7 +44,8 @@ void halt_ask(halt *h, int cause);
 bool halt_asked(const halt *h);
 int halt_cause(const halt *h); /* HALT_NONE until asked */
 /* Ends the process by the signal that asked (SIGPIPE where the output is gone), as if nobody had caught it:
- * for a worker that was asked HALT_GRACE_MS ago and whose engine thread is still inside something long. */
+ * for a worker that was asked HALT_GRACE_MS ago and whose engine or reader thread is still
+ * inside something long. */
 void halt_enforce(const halt *h);
 /* From now on SIGTERM and SIGINT ask (SIGINT only if it was not ignored, as a shell does for what it runs in
  * the background). A second one of the same kind kills the process as it would without us. */

@@ -8,7 +8,7 @@
  *
  * The writer also watches the other end, idle or blocked: a reader that is gone halts the worker
  * (HALT_OUTPUT_GONE). Once halted it writes what it can without waiting; if output_close does not come within
- * HALT_GRACE_MS (the engine thread is inside a long step or a long text) it enforces the halt.
+ * HALT_GRACE_MS (another thread is inside a long step, a long text or a long line) it enforces the halt.
  *
  * The descriptor is not the writer's alone (a terminal, 2>&1), so its mode is not changed if that can be
  * helped: a pipe or terminal is opened a second time, non-blocking; a socket is sent to without waiting.

@@ -230,6 +230,7 @@ class Signals(Case):
         since = time.monotonic()
         w.proc.send_signal(signal.SIGTERM)
         self.assert_gone(w, EXIT_SIGTERM, since)
+        self.assertLess(time.monotonic() - since, worker_client.GONE_IN * 0.3)  # about one step
 
     def test_second_sigterm(self):
         w = self.long_text()
