@@ -1,6 +1,6 @@
 # The door: meson does the work. BUILD folders are build/<kind>.
 MESON_RELEASE = --buildtype=release -Db_ndebug=true
-THREADED = $(foreach s,base text model engine worker serve cmd,--suite $(s))
+THREADED = $(foreach s,base engine worker serve,--suite $(s))
 .PHONY: run test bench asan tsan fuzz install format clean build
 
 run: build

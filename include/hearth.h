@@ -16,9 +16,11 @@
  *
  * Mental model. A hearth_model is a file made ready to compute; it owns its compute threads. A hearth_session
  * is one conversation on it: what it has read and said stays computed, so a prompt that begins like what is
- * there costs only its new tail. A prompt is always the whole text so far, never only the new part.
- * hearth_generate runs one reply on the calling thread and hands out its text as it grows. A reply is a pure
- * function of model, prompt, options and seed: threads, earlier turns and what else runs change time only.
+ * there costs only its new tail. A prompt is always the whole text so far, never only the new part. After a
+ * reply that was cut by a stop string, a cancel or a callback the session begins anew: its next prompt is
+ * read whole. hearth_generate runs one reply on the calling thread and hands out its text as it grows. A
+ * reply is a pure function of model, prompt, options and seed: threads, earlier turns and what else runs
+ * change time only.
  *
  * Threads. Callbacks run on the caller's thread inside hearth_generate. From other threads, and from
  * callbacks, only hearth_cancel and hearth_stats_get may be called; everything else on one model (its
@@ -90,7 +92,7 @@ typedef struct hearth_model_options {
     size_t size;
     const char *cpu;      /* "ref", "avx2", "avx512", "amx": at most this instruction set; NULL = the best */
     const char *kv_type;  /* "f16" or "f32": how what was read is kept; NULL = "f16" */
-    int32_t threads;      /* 0 = all this process may use (affinity mask and CPU quota count) */
+    int32_t threads;      /* at most; 0 = all this process may use (affinity mask and CPU quota bound both) */
     int32_t context;      /* tokens of prompt and reply together; 0 = the smaller of the model's and 8,192 */
     int32_t max_sessions; /* open at once; 0 = 8. Memory for them is used as they fill. */
     void (*progress)(void *ctx, double done); /* while loading, 0 to 1; may be NULL */
@@ -179,7 +181,8 @@ typedef struct hearth_generate_options {
     int32_t min_tokens;       /* the reply does not end by itself before that many */
     bool ignore_eos;          /* nor ever */
     uint64_t seed;            /* 0 = draw one; the result tells which */
-    const hearth_logit_bias *logit_bias; /* up to 1,024, each token once */
+    const hearth_logit_bias
+        *logit_bias; /* up to 1,024, each token once; if all are forbidden the likeliest is taken */
     size_t n_logit_bias;
     const char *const *stop; /* the reply ends right before the first of these; "" is ignored */
     size_t n_stop;           /* up to 4,096, 1 MiB in all */
@@ -215,7 +218,7 @@ typedef struct hearth_result {
 
 /* Blocks until the reply has ended. token_fn and result may be NULL. A cancelled or timed-out reply is a
  * success with that finish reason and the text so far. Errors: HEARTH_INVALID_FIELD, HEARTH_CONTEXT_LENGTH
- * (both numbers in the message), HEARTH_NEVER_FITS, HEARTH_NOMEM: the session is as it was, unless tokens had
+ * (both numbers in the message), HEARTH_NEVER_FITS, HEARTH_NOMEM, HEARTH_IO (no seed): the session is as it was, unless tokens had
  * been handed out; HEARTH_NONFINITE, HEARTH_INTERNAL: what the session held is forgotten. */
 HEARTH_API hearth_status hearth_generate(hearth_session *session, const hearth_generate_options *options,
                                          hearth_token_fn token_fn, void *ctx, hearth_result *result,
