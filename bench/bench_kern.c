@@ -1,7 +1,8 @@
 /*
- * bench_kern: how fast the matrix products run beside what memory gives. For each weight type: one activation row
- * (decode: GB/s of weights read) and 32 rows (prefill: 10^9 multiply-adds a second), on matrices larger than the
- * caches, with all threads this process may use. The first line is plain reading of the same kind of memory.
+ * bench_kern: how fast the matrix products run beside what memory gives. For each weight type: one activation
+ * row (decode: GB/s of weights read) and 32 rows (prefill: 10^9 multiply-adds a second), on matrices larger
+ * than the caches, with all threads this process may use. The first line is plain reading of the same kind of
+ * memory.
  *
  *     bench_kern [SET]      SET: ref, avx2 …; default the best
  */
@@ -18,10 +19,10 @@
 #include "gguf/quant.h"
 #include "kern/kern.h"
 
-#define ROWS 32768u /* of the matrix */
-#define COLS 2048u
-#define BATCH 32u
-#define CHUNK 256u
+#define ROWS    32768u /* of the matrix */
+#define COLS    2048u
+#define BATCH   32u
+#define CHUNK   256u
 #define REPEATS 5
 
 typedef struct job {
@@ -142,7 +143,8 @@ int main(int argc, char **argv)
         x[i] = (float)(i % 61) * 0.03f - 0.9f;
     }
     double s = best_seconds(p, read_task, plain, ROWS * 4u / CHUNK);
-    printf("set %s, %zu threads\nread   %8.1f GB/s\n", kern->name, pool_threads(p), (double)ROWS * 4 * COLS / s / 1e9);
+    printf("set %s, %zu threads\nread   %8.1f GB/s\n", kern->name, pool_threads(p),
+           (double)ROWS * 4 * COLS / s / 1e9);
     int rc = 0;
     for (size_t i = 0; i < sizeof types / sizeof types[0] && rc == 0; i++) {
         rc = bench_type(kern, p, types[i], x, y);

@@ -218,8 +218,9 @@ typedef struct hearth_result {
 
 /* Blocks until the reply has ended. token_fn and result may be NULL. A cancelled or timed-out reply is a
  * success with that finish reason and the text so far. Errors: HEARTH_INVALID_FIELD, HEARTH_CONTEXT_LENGTH
- * (both numbers in the message), HEARTH_NEVER_FITS, HEARTH_NOMEM, HEARTH_IO (no seed): the session is as it was, unless tokens had
- * been handed out; HEARTH_NONFINITE, HEARTH_INTERNAL: what the session held is forgotten. */
+ * (both numbers in the message), HEARTH_NEVER_FITS, HEARTH_NOMEM, HEARTH_IO (no seed): the session is as it
+ * was, unless tokens had been handed out; HEARTH_NONFINITE, HEARTH_INTERNAL: what the session held is
+ * forgotten. */
 HEARTH_API hearth_status hearth_generate(hearth_session *session, const hearth_generate_options *options,
                                          hearth_token_fn token_fn, void *ctx, hearth_result *result,
                                          hearth_error *error);

@@ -1,6 +1,6 @@
 /*
- * fixtures: where the reference data that nobody here computed lies. Tests that need a file which is absent print
- * a loud line and skip.
+ * fixtures: where the reference data that nobody here computed lies. Tests that need a file which is absent
+ * print a loud line and skip.
  */
 #ifndef HEARTH_TESTS_FIXTURES_H
 #define HEARTH_TESTS_FIXTURES_H
@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Path of fixtures/<name> in a static buffer (valid until the next call), or NULL when the file is not there. */
+/* Path of fixtures/<name> in a static buffer (valid until the next call), or NULL when the file is not there.
+ */
 static inline const char *fixture_path(const char *name)
 {
     static char path[4096];

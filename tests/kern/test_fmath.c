@@ -41,7 +41,7 @@ static double error_ulp(float got, long double want)
 }
 
 static const fn_case fns[] = {
-    {"exp", fm_exp, expl, 1.02},  {"log", fm_log, logl, 0.91},  {"tanh", fm_tanh, tanhl, 1.35},
+    {"exp", fm_exp, expl, 1.02},   {"log", fm_log, logl, 0.91},   {"tanh", fm_tanh, tanhl, 1.35},
     {"sin", fm_sin, sinl, 0.5001}, {"cos", fm_cos, cosl, 0.5001},
 };
 

@@ -27,13 +27,14 @@ struct work {
 };
 
 /* y [n][rows of w] = x [n][k of w] times w transposed */
-static bool linear(const struct oracle_tensor *w, const double *x, size_t n, double *y) {
+static bool linear(const struct oracle_tensor *w, const double *x, size_t n, double *y)
+{
     return oracle_matmul_rows(w->type, w->data, w->rows, w->k, x, n, y, NULL, NULL);
 }
 
 /* Rows of width w->k, each divided by its root mean square and scaled by w. in and out may be the same. */
-static void rms_norm(const struct oracle_tensor *w, double eps, const double *in, size_t n_rows,
-                     double *out) {
+static void rms_norm(const struct oracle_tensor *w, double eps, const double *in, size_t n_rows, double *out)
+{
     float *weight = oracle_alloc(w->k, sizeof *weight);
 
     oracle_dequant(w->type->id, w->data, w->k, weight);
@@ -52,7 +53,8 @@ static void rms_norm(const struct oracle_tensor *w, double eps, const double *in
 }
 
 /* Rotates the first n_rot dimensions of each of n_heads heads, row t by the angles of position t. */
-static void rope(const oracle_model *m, double *rows, size_t n, size_t n_heads) {
+static void rope(const oracle_model *m, double *rows, size_t n, size_t n_heads)
+{
     size_t half = m->n_rot / 2;
 
     for (size_t t = 0; t < n; t++) {
@@ -72,7 +74,8 @@ static void rope(const oracle_model *m, double *rows, size_t n, size_t n_heads) 
 }
 
 /* Turns scores [n] into weights that sum to 1. */
-static void softmax(double *scores, size_t n) {
+static void softmax(double *scores, size_t n)
+{
     double highest = scores[0], sum = 0.0;
 
     for (size_t j = 1; j < n; j++)
@@ -86,7 +89,8 @@ static void softmax(double *scores, size_t n) {
 }
 
 /* One query head of position t looks at positions 0..t of its key-value head. */
-static void attend(const oracle_model *m, const struct work *w, size_t t, size_t head) {
+static void attend(const oracle_model *m, const struct work *w, size_t t, size_t head)
+{
     size_t kv = head / (m->n_head / m->n_head_kv);
     const double *q = w->q + (t * m->n_head + head) * m->head_k;
     double *out = w->mixed + (t * m->n_head + head) * m->head_v;
@@ -108,12 +112,14 @@ static void attend(const oracle_model *m, const struct work *w, size_t t, size_t
     }
 }
 
-static void add(double *x, const double *branch, size_t n) {
+static void add(double *x, const double *branch, size_t n)
+{
     for (size_t i = 0; i < n; i++)
         x[i] += branch[i];
 }
 
-static bool attention_block(const oracle_model *m, const struct oracle_layer *b, struct work *w) {
+static bool attention_block(const oracle_model *m, const struct oracle_layer *b, struct work *w)
+{
     rms_norm(b->attn_norm, m->norm_eps, w->x, w->n, w->h);
     if (!linear(b->q, w->h, w->n, w->q) || !linear(b->k, w->h, w->n, w->k) || !linear(b->v, w->h, w->n, w->v))
         return false;
@@ -133,7 +139,8 @@ static bool attention_block(const oracle_model *m, const struct oracle_layer *b,
     return true;
 }
 
-static bool ffn_block(const oracle_model *m, const struct oracle_layer *b, struct work *w) {
+static bool ffn_block(const oracle_model *m, const struct oracle_layer *b, struct work *w)
+{
     rms_norm(b->ffn_norm, m->norm_eps, w->x, w->n, w->h);
     if (!linear(b->gate, w->h, w->n, w->gate) || !linear(b->up, w->h, w->n, w->up))
         return false;
@@ -145,7 +152,8 @@ static bool ffn_block(const oracle_model *m, const struct oracle_layer *b, struc
     return true;
 }
 
-static void embed(const oracle_model *m, const int32_t *tokens, struct work *w) {
+static void embed(const oracle_model *m, const int32_t *tokens, struct work *w)
+{
     size_t row_bytes = m->n_embd / m->embd->type->values * m->embd->type->bytes;
     float *row = oracle_alloc(m->n_embd, sizeof *row);
 
@@ -157,7 +165,8 @@ static void embed(const oracle_model *m, const int32_t *tokens, struct work *w) 
     free(row);
 }
 
-static void work_init(struct work *w, const oracle_model *m, size_t n) {
+static void work_init(struct work *w, const oracle_model *m, size_t n)
+{
     w->n = n;
     w->x = oracle_alloc(n * m->n_embd, sizeof(double));
     w->h = oracle_alloc(n * m->n_embd, sizeof(double));
@@ -170,7 +179,8 @@ static void work_init(struct work *w, const oracle_model *m, size_t n) {
     w->scores = oracle_alloc(n, sizeof(double));
 }
 
-static void work_release(struct work *w) {
+static void work_release(struct work *w)
+{
     double *parts[] = {w->x, w->h, w->q, w->k, w->v, w->mixed, w->gate, w->up, w->scores};
 
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
@@ -178,7 +188,8 @@ static void work_release(struct work *w) {
 }
 
 /* The only rounding to float of the whole pass; out is written only if every logit is finite. */
-static bool write_logits(const oracle_model *m, const struct work *w, float *out) {
+static bool write_logits(const oracle_model *m, const struct work *w, float *out)
+{
     double *row = oracle_alloc(w->n * m->n_vocab, sizeof *row);
     bool ok = linear(m->output, w->h, w->n, row);
 
@@ -190,7 +201,8 @@ static bool write_logits(const oracle_model *m, const struct work *w, float *out
     return ok;
 }
 
-bool oracle_logits(const oracle_model *model, const int32_t *tokens, size_t n, float *out) {
+bool oracle_logits(const oracle_model *model, const int32_t *tokens, size_t n, float *out)
+{
     struct work w;
     bool ok = true;
 

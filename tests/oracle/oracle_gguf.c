@@ -24,7 +24,8 @@ struct cursor {
     bool bad;
 };
 
-void *oracle_alloc(size_t n, size_t item_bytes) {
+void *oracle_alloc(size_t n, size_t item_bytes)
+{
     void *p = calloc(n ? n : 1, item_bytes);
 
     if (!p) {
@@ -34,7 +35,8 @@ void *oracle_alloc(size_t n, size_t item_bytes) {
     return p;
 }
 
-static const uint8_t *take_bytes(struct cursor *c, uint64_t n) {
+static const uint8_t *take_bytes(struct cursor *c, uint64_t n)
+{
     const uint8_t *at = c->p;
 
     if (c->bad || n > c->left) {
@@ -46,7 +48,8 @@ static const uint8_t *take_bytes(struct cursor *c, uint64_t n) {
     return at;
 }
 
-static uint64_t load_uint(const uint8_t *p, size_t n_bytes) {
+static uint64_t load_uint(const uint8_t *p, size_t n_bytes)
+{
     uint64_t v = 0;
 
     for (size_t i = 0; i < n_bytes; i++)
@@ -54,13 +57,15 @@ static uint64_t load_uint(const uint8_t *p, size_t n_bytes) {
     return v;
 }
 
-static uint64_t take_uint(struct cursor *c, size_t n_bytes) {
+static uint64_t take_uint(struct cursor *c, size_t n_bytes)
+{
     const uint8_t *p = take_bytes(c, n_bytes);
 
     return p ? load_uint(p, n_bytes) : 0;
 }
 
-static const char *take_string(struct cursor *c, size_t *len) {
+static const char *take_string(struct cursor *c, size_t *len)
+{
     uint64_t n = take_uint(c, 8);
     const uint8_t *p = take_bytes(c, n);
 
@@ -68,7 +73,8 @@ static const char *take_string(struct cursor *c, size_t *len) {
     return (const char *)p;
 }
 
-static void skip_value(struct cursor *c, uint32_t type) {
+static void skip_value(struct cursor *c, uint32_t type)
+{
     size_t len;
     uint32_t item;
     uint64_t count;
@@ -93,7 +99,8 @@ static void skip_value(struct cursor *c, uint32_t type) {
     }
 }
 
-static bool read_kvs(struct oracle_file *file, struct cursor *c) {
+static bool read_kvs(struct oracle_file *file, struct cursor *c)
+{
     for (size_t i = 0; i < file->n_kv; i++) {
         struct oracle_kv *kv = &file->kv[i];
         kv->key = take_string(c, &kv->key_len);
@@ -107,7 +114,8 @@ static bool read_kvs(struct oracle_file *file, struct cursor *c) {
 }
 
 /* Leaves the offset inside the data section in *offset; data is set once the section's start is known. */
-static bool read_tensor_header(struct oracle_tensor *t, struct cursor *c, uint64_t *offset) {
+static bool read_tensor_header(struct oracle_tensor *t, struct cursor *c, uint64_t *offset)
+{
     uint64_t n_dims;
 
     t->name = take_string(c, &t->name_len);
@@ -128,7 +136,8 @@ static bool read_tensor_header(struct oracle_tensor *t, struct cursor *c, uint64
 }
 
 /* Points t->data into the data section, if all of its rows are there. */
-static bool place_tensor(struct oracle_tensor *t, const uint8_t *data, size_t n_data, uint64_t offset) {
+static bool place_tensor(struct oracle_tensor *t, const uint8_t *data, size_t n_data, uint64_t offset)
+{
     size_t row_bytes;
 
     if (!t->type)
@@ -144,7 +153,8 @@ static bool place_tensor(struct oracle_tensor *t, const uint8_t *data, size_t n_
     return true;
 }
 
-static bool read_tensors(struct oracle_file *file, struct cursor *c) {
+static bool read_tensors(struct oracle_file *file, struct cursor *c)
+{
     uint64_t *offsets = oracle_alloc(file->n_tensors, sizeof *offsets);
     uint64_t alignment = 32;
     size_t done, pad;
@@ -166,7 +176,8 @@ static bool read_tensors(struct oracle_file *file, struct cursor *c) {
 }
 
 bool oracle_file_parse_take(struct oracle_file *file, uint8_t *bytes, size_t n_bytes, char *err,
-                            size_t err_size) {
+                            size_t err_size)
+{
     struct cursor c = {bytes, n_bytes, false};
     const uint8_t *magic = take_bytes(&c, 4);
     uint64_t version = take_uint(&c, 4);
@@ -199,14 +210,16 @@ bool oracle_file_parse_take(struct oracle_file *file, uint8_t *bytes, size_t n_b
     return false;
 }
 
-void oracle_file_release(struct oracle_file *file) {
+void oracle_file_release(struct oracle_file *file)
+{
     free(file->bytes);
     free(file->kv);
     free(file->tensors);
     memset(file, 0, sizeof *file);
 }
 
-uint8_t *oracle_file_read(const char *path, size_t *n_bytes, char *err, size_t err_size) {
+uint8_t *oracle_file_read(const char *path, size_t *n_bytes, char *err, size_t err_size)
+{
     FILE *f = fopen(path, "rb");
     uint8_t *bytes = NULL;
     long end = -1;
@@ -232,7 +245,8 @@ uint8_t *oracle_file_read(const char *path, size_t *n_bytes, char *err, size_t e
     return bytes;
 }
 
-static const struct oracle_kv *find_kv(const struct oracle_file *file, const char *key) {
+static const struct oracle_kv *find_kv(const struct oracle_file *file, const char *key)
+{
     size_t len = strlen(key);
 
     for (size_t i = 0; i < file->n_kv; i++) {
@@ -243,7 +257,8 @@ static const struct oracle_kv *find_kv(const struct oracle_file *file, const cha
 }
 
 /* Signed kinds are taken as unsigned: the keys asked for are counts. */
-bool oracle_file_uint(const struct oracle_file *file, const char *key, uint64_t *out) {
+bool oracle_file_uint(const struct oracle_file *file, const char *key, uint64_t *out)
+{
     const struct oracle_kv *kv = find_kv(file, key);
 
     if (!kv || scalar_bytes[kv->type] == 0 || kv->type == KV_FLOAT32 || kv->type == KV_FLOAT64)
@@ -252,7 +267,8 @@ bool oracle_file_uint(const struct oracle_file *file, const char *key, uint64_t 
     return true;
 }
 
-bool oracle_file_float(const struct oracle_file *file, const char *key, double *out) {
+bool oracle_file_float(const struct oracle_file *file, const char *key, double *out)
+{
     const struct oracle_kv *kv = find_kv(file, key);
     float f;
 
@@ -270,7 +286,8 @@ bool oracle_file_float(const struct oracle_file *file, const char *key, double *
     return false;
 }
 
-bool oracle_file_string(const struct oracle_file *file, const char *key, const char **text, size_t *len) {
+bool oracle_file_string(const struct oracle_file *file, const char *key, const char **text, size_t *len)
+{
     const struct oracle_kv *kv = find_kv(file, key);
 
     if (!kv || kv->type != KV_STRING)
@@ -280,7 +297,8 @@ bool oracle_file_string(const struct oracle_file *file, const char *key, const c
     return true;
 }
 
-struct oracle_tensor *oracle_file_tensor(const struct oracle_file *file, const char *name) {
+struct oracle_tensor *oracle_file_tensor(const struct oracle_file *file, const char *name)
+{
     size_t len = strlen(name);
 
     for (size_t i = 0; i < file->n_tensors; i++) {

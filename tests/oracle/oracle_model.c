@@ -25,7 +25,8 @@ struct loader {
 
 static void fail(struct loader *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-static void fail(struct loader *l, const char *format, ...) {
+static void fail(struct loader *l, const char *format, ...)
+{
     va_list args;
 
     if (l->failed)
@@ -36,7 +37,8 @@ static void fail(struct loader *l, const char *format, ...) {
     va_end(args);
 }
 
-static void find_arch(struct loader *l) {
+static void find_arch(struct loader *l)
+{
     const char *text;
     size_t len;
 
@@ -53,7 +55,8 @@ static void find_arch(struct loader *l) {
 }
 
 /* A count under the architecture's prefix. fallback 0 means that the key must be there. */
-static size_t count(struct loader *l, const char *key, size_t fallback) {
+static size_t count(struct loader *l, const char *key, size_t fallback)
+{
     char full[128];
     uint64_t v = fallback;
 
@@ -69,7 +72,8 @@ static size_t count(struct loader *l, const char *key, size_t fallback) {
 }
 
 /* A real number under the architecture's prefix. A negative fallback means that the key must be there. */
-static double real(struct loader *l, const char *key, double fallback) {
+static double real(struct loader *l, const char *key, double fallback)
+{
     char full[128];
     double v = fallback;
 
@@ -82,7 +86,8 @@ static double real(struct loader *l, const char *key, double fallback) {
     return v;
 }
 
-static void read_sizes(struct loader *l) {
+static void read_sizes(struct loader *l)
+{
     oracle_model *m = l->m;
 
     m->n_embd = count(l, "embedding_length", 0);
@@ -102,7 +107,8 @@ static void read_sizes(struct loader *l) {
 }
 
 /* Any key of rope.scaling other than type "none" asks for something that is not computed here. */
-static void refuse_rope_scaling(struct loader *l) {
+static void refuse_rope_scaling(struct loader *l)
+{
     const struct oracle_file *file = &l->m->file;
     char prefix[64];
     const char *text;
@@ -123,7 +129,8 @@ static void refuse_rope_scaling(struct loader *l) {
 /* The tensor of that name and shape [rows][k]; rows 0 takes any. NULL, quietly, if it is optional and absent.
  */
 static const struct oracle_tensor *tensor(struct loader *l, const char *name, size_t rows, size_t k,
-                                          bool optional) {
+                                          bool optional)
+{
     struct oracle_tensor *t;
 
     if (l->failed)
@@ -147,14 +154,16 @@ static const struct oracle_tensor *tensor(struct loader *l, const char *name, si
 }
 
 static const struct oracle_tensor *layer_tensor(struct loader *l, size_t layer, const char *part, size_t rows,
-                                                size_t k) {
+                                                size_t k)
+{
     char name[96];
 
     snprintf(name, sizeof name, "blk.%zu.%s.weight", layer, part);
     return tensor(l, name, rows, k, false);
 }
 
-static void find_layer(struct loader *l, size_t i) {
+static void find_layer(struct loader *l, size_t i)
+{
     const oracle_model *m = l->m;
     struct oracle_layer *b = &l->m->layers[i];
 
@@ -173,7 +182,8 @@ static void find_layer(struct loader *l, size_t i) {
     b->down = layer_tensor(l, i, "ffn_down", m->n_embd, m->n_ff);
 }
 
-static void find_tensors(struct loader *l) {
+static void find_tensors(struct loader *l)
+{
     oracle_model *m = l->m;
 
     m->embd = tensor(l, "token_embd.weight", 0, m->n_embd, false);
@@ -189,7 +199,8 @@ static void find_tensors(struct loader *l) {
         find_layer(l, i);
 }
 
-static void make_rope(struct loader *l) {
+static void make_rope(struct loader *l)
+{
     oracle_model *m = l->m;
     size_t half = m->n_rot / 2;
     const struct oracle_tensor *divisors = NULL;
@@ -211,7 +222,8 @@ static void make_rope(struct loader *l) {
     }
 }
 
-static void refuse_unused(struct loader *l) {
+static void refuse_unused(struct loader *l)
+{
     const struct oracle_file *file = &l->m->file;
 
     for (size_t i = 0; i < file->n_tensors; i++) {
@@ -222,7 +234,8 @@ static void refuse_unused(struct loader *l) {
     }
 }
 
-static oracle_model *open_take(uint8_t *bytes, size_t n_bytes, char *err, size_t err_size) {
+static oracle_model *open_take(uint8_t *bytes, size_t n_bytes, char *err, size_t err_size)
+{
     oracle_model *m = oracle_alloc(1, sizeof *m);
     struct loader l = {m, err, err_size, false};
 
@@ -243,21 +256,24 @@ static oracle_model *open_take(uint8_t *bytes, size_t n_bytes, char *err, size_t
     return m;
 }
 
-oracle_model *oracle_open(const char *path, char *err, size_t err_size) {
+oracle_model *oracle_open(const char *path, char *err, size_t err_size)
+{
     size_t n_bytes = 0;
     uint8_t *bytes = oracle_file_read(path, &n_bytes, err, err_size);
 
     return bytes ? open_take(bytes, n_bytes, err, err_size) : NULL;
 }
 
-oracle_model *oracle_open_bytes(const void *bytes, size_t n_bytes, char *err, size_t err_size) {
+oracle_model *oracle_open_bytes(const void *bytes, size_t n_bytes, char *err, size_t err_size)
+{
     uint8_t *copy = oracle_alloc(n_bytes, 1);
 
     memcpy(copy, bytes, n_bytes);
     return open_take(copy, n_bytes, err, err_size);
 }
 
-void oracle_free(oracle_model *model) {
+void oracle_free(oracle_model *model)
+{
     if (!model)
         return;
     oracle_file_release(&model->file);
@@ -266,14 +282,17 @@ void oracle_free(oracle_model *model) {
     free(model);
 }
 
-size_t oracle_n_vocab(const oracle_model *model) {
+size_t oracle_n_vocab(const oracle_model *model)
+{
     return model->n_vocab;
 }
 
-size_t oracle_n_embd(const oracle_model *model) {
+size_t oracle_n_embd(const oracle_model *model)
+{
     return model->n_embd;
 }
 
-size_t oracle_n_layers(const oracle_model *model) {
+size_t oracle_n_layers(const oracle_model *model)
+{
     return model->n_layers;
 }

@@ -8,28 +8,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint32_t load_u16(const uint8_t *p) {
+static uint32_t load_u16(const uint8_t *p)
+{
     return (uint32_t)p[0] | (uint32_t)p[1] << 8;
 }
 
-static float float_of_bits(uint32_t bits) {
+static float float_of_bits(uint32_t bits)
+{
     float f;
     memcpy(&f, &bits, sizeof f);
     return f;
 }
 
-static uint32_t bits_of_float(float f) {
+static uint32_t bits_of_float(float f)
+{
     uint32_t bits;
     memcpy(&bits, &f, sizeof bits);
     return bits;
 }
 
-static float widen_f32(const uint8_t *p) {
+static float widen_f32(const uint8_t *p)
+{
     return float_of_bits(load_u16(p) | load_u16(p + 2) << 16);
 }
 
 /* IEEE binary16: 1 sign, 5 exponent (bias 15), 10 fraction bits. Every value is exact in fp32. */
-static float widen_f16(const uint8_t *p) {
+static float widen_f16(const uint8_t *p)
+{
     uint32_t h = load_u16(p);
     uint32_t sign = h >> 15;
     int exponent = (int)(h >> 10 & 31u);
@@ -45,12 +50,14 @@ static float widen_f16(const uint8_t *p) {
     return sign ? -magnitude : magnitude;
 }
 
-static float widen_bf16(const uint8_t *p) {
+static float widen_bf16(const uint8_t *p)
+{
     return float_of_bits(load_u16(p) << 16);
 }
 
 /* The nearest bf16, ties to the even one. x is finite; beyond the largest bf16 the result is infinite. */
-static float round_to_bf16(float x) {
+static float round_to_bf16(float x)
+{
     uint32_t bits = bits_of_float(x);
     uint32_t kept = bits >> 16;
     uint32_t dropped = bits & 0xffffu;
@@ -61,7 +68,8 @@ static float round_to_bf16(float x) {
 }
 
 /* A format whose only scale is d: one sub-block of the whole width. */
-static void set_single_scale(struct oracle_block *out, float d, size_t width) {
+static void set_single_scale(struct oracle_block *out, float d, size_t width)
+{
     memset(out, 0, sizeof *out);
     out->dw = d;
     out->sub_len = width;
@@ -70,7 +78,8 @@ static void set_single_scale(struct oracle_block *out, float d, size_t width) {
 
 /* Q4_0, 18 bytes: 0 d (f16) | 2 sixteen bytes; low nibbles are values 0..15, high nibbles 16..31, each
  * less 8. */
-static void decode_q4_0(const uint8_t *p, struct oracle_block *out) {
+static void decode_q4_0(const uint8_t *p, struct oracle_block *out)
+{
     set_single_scale(out, widen_f16(p), 32);
     for (size_t i = 0; i < 16; i++) {
         out->q[i] = (int8_t)((p[2 + i] & 15) - 8);
@@ -79,7 +88,8 @@ static void decode_q4_0(const uint8_t *p, struct oracle_block *out) {
 }
 
 /* Q8_0, 34 bytes: 0 d (f16) | 2 thirty-two int8. */
-static void decode_q8_0(const uint8_t *p, struct oracle_block *out) {
+static void decode_q8_0(const uint8_t *p, struct oracle_block *out)
+{
     set_single_scale(out, widen_f16(p), 32);
     memcpy(out->q, p + 2, 32);
 }
@@ -93,7 +103,8 @@ static void decode_q8_0(const uint8_t *p, struct oracle_block *out) {
  *
  * Each run of 32 nibble bytes holds two sub-blocks of 32: first the low nibbles, then the high ones.
  */
-static void decode_q4_k(const uint8_t *p, struct oracle_block *out) {
+static void decode_q4_k(const uint8_t *p, struct oracle_block *out)
+{
     const uint8_t *packed = p + 4;
     const uint8_t *nibbles = p + 16;
 
@@ -121,7 +132,8 @@ static void decode_q4_k(const uint8_t *p, struct oracle_block *out) {
  * A half is 128 values, four quarters of 32. Quarter r, value i: the nibble is in byte 32*(r mod 2) + i, low
  * for r < 2 and high after; the pair is bits 2r, 2r+1 of high byte i. The six bits less 32 are the code.
  */
-static void decode_q6_k(const uint8_t *p, struct oracle_block *out) {
+static void decode_q6_k(const uint8_t *p, struct oracle_block *out)
+{
     memset(out, 0, sizeof *out);
     out->dw = widen_f16(p + 208);
     out->sub_len = 16;
@@ -147,7 +159,8 @@ static const struct oracle_type types[] = {
     {ORACLE_Q6_K, "Q6_K", 256, 210, 256, decode_q6_k, NULL, false},
 };
 
-const struct oracle_type *oracle_type_find(uint32_t id) {
+const struct oracle_type *oracle_type_find(uint32_t id)
+{
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         if (types[i].id == id)
             return &types[i];
@@ -155,7 +168,8 @@ const struct oracle_type *oracle_type_find(uint32_t id) {
     return NULL;
 }
 
-bool oracle_type_size(uint32_t type, size_t *values, size_t *bytes) {
+bool oracle_type_size(uint32_t type, size_t *values, size_t *bytes)
+{
     const struct oracle_type *t = oracle_type_find(type);
 
     if (!t)
@@ -165,7 +179,8 @@ bool oracle_type_size(uint32_t type, size_t *values, size_t *bytes) {
     return true;
 }
 
-bool oracle_dequant(uint32_t type, const void *blocks, size_t n_values, float *out) {
+bool oracle_dequant(uint32_t type, const void *blocks, size_t n_values, float *out)
+{
     const struct oracle_type *t = oracle_type_find(type);
     const uint8_t *p = blocks;
     struct oracle_block b;
@@ -193,7 +208,8 @@ bool oracle_dequant(uint32_t type, const void *blocks, size_t n_values, float *o
  * Rule 1 for one activation block: every step is an fp32 operation rounded once, because the codes must equal
  * the engine's, and double arithmetic would now and then fall on the other side of a tie.
  */
-static float encode_activations(const float *x, size_t width, int8_t *codes) {
+static float encode_activations(const float *x, size_t width, int8_t *codes)
+{
     float absmax = 0.0f;
     float d, inverse;
 
@@ -220,7 +236,8 @@ struct dot {
 /* Exact: isum = sum_j sc_j * dot_j and msum = sum_j m_j * sum_j over the act_width values from `inside` on.
  */
 static void integer_sums(const struct oracle_block *b, size_t inside, size_t act_width, const int8_t *codes,
-                         int64_t *isum, int64_t *msum) {
+                         int64_t *isum, int64_t *msum)
+{
     size_t run = b->sub_len < act_width ? b->sub_len : act_width; /* values that share one sub-scale */
 
     *isum = 0;
@@ -240,7 +257,8 @@ static void integer_sums(const struct oracle_block *b, size_t inside, size_t act
 
 /* blocks: one weight row; codes [k] and d [k / act_width]: one activation row. */
 static struct dot dot_blocks(const struct oracle_type *t, const struct oracle_block *blocks, size_t k,
-                             const int8_t *codes, const float *d) {
+                             const int8_t *codes, const float *d)
+{
     struct dot r = {0.0, 0.0};
 
     for (size_t at = 0; at < k; at += t->act_width) {
@@ -258,7 +276,8 @@ static struct dot dot_blocks(const struct oracle_type *t, const struct oracle_bl
     return r;
 }
 
-static struct dot dot_floats(const double *w, const double *x, size_t k) {
+static struct dot dot_floats(const double *w, const double *x, size_t k)
+{
     struct dot r = {0.0, 0.0};
 
     for (size_t i = 0; i < k; i++) {
@@ -268,14 +287,16 @@ static struct dot dot_floats(const double *w, const double *x, size_t k) {
     return r;
 }
 
-static void store(struct dot r, size_t n_roundings, size_t at, double *y, double *bound) {
+static void store(struct dot r, size_t n_roundings, size_t at, double *y, double *bound)
+{
     y[at] = r.sum;
     if (bound)
         bound[at] = (2.0 * (double)n_roundings + 4.0) * 0x1p-24 * r.magnitude;
 }
 
 static void matmul_integer(const struct oracle_type *t, const uint8_t *w, size_t n_out, size_t k,
-                           const double *x, size_t n_tok, double *y, double *bound, int8_t *codes_out) {
+                           const double *x, size_t n_tok, double *y, double *bound, int8_t *codes_out)
+{
     size_t n_blocks = k / t->values;
     size_t n_act = k / t->act_width;
     float *xf = oracle_alloc(k, sizeof *xf);
@@ -306,7 +327,8 @@ static void matmul_integer(const struct oracle_type *t, const uint8_t *w, size_t
 }
 
 static void matmul_float(const struct oracle_type *t, const uint8_t *w, size_t n_out, size_t k,
-                         const double *x, size_t n_tok, double *y, double *bound) {
+                         const double *x, size_t n_tok, double *y, double *bound)
+{
     double *xd = oracle_alloc(n_tok * k, sizeof *xd);
     double *row = oracle_alloc(k, sizeof *row);
 
@@ -323,7 +345,8 @@ static void matmul_float(const struct oracle_type *t, const uint8_t *w, size_t n
 }
 
 bool oracle_matmul_rows(const struct oracle_type *type, const uint8_t *w, size_t n_out, size_t k,
-                        const double *x, size_t n_tok, double *y, double *bound, int8_t *codes) {
+                        const double *x, size_t n_tok, double *y, double *bound, int8_t *codes)
+{
     if (k % type->values != 0)
         return false;
     for (size_t i = 0; i < n_tok * k; i++) {
@@ -338,7 +361,8 @@ bool oracle_matmul_rows(const struct oracle_type *type, const uint8_t *w, size_t
 }
 
 bool oracle_matmul(uint32_t type, const void *w, size_t n, size_t k, const float *x, double *y, double *bound,
-                   int8_t *codes) {
+                   int8_t *codes)
+{
     const struct oracle_type *t = oracle_type_find(type);
     double *xd;
     bool ok;

@@ -18,13 +18,15 @@
  */
 
 /* One Q8_0 block with d = 1 and all codes w. */
-static void make_q8_0(uint8_t block[34], int8_t w) {
+static void make_q8_0(uint8_t block[34], int8_t w)
+{
     block[0] = 0x00; /* 1.0 in binary16 */
     block[1] = 0x3c;
     memset(block + 2, (uint8_t)w, 32);
 }
 
-static void codes_of(const float x[32], int8_t codes[32], double *y) {
+static void codes_of(const float x[32], int8_t codes[32], double *y)
+{
     uint8_t block[34];
     double bound;
 
@@ -32,7 +34,8 @@ static void codes_of(const float x[32], int8_t codes[32], double *y) {
     assert_true(oracle_matmul(ORACLE_Q8_0, block, 1, 32, x, y, &bound, codes));
 }
 
-static void test_codes_round_half_to_even(void **state) {
+static void test_codes_round_half_to_even(void **state)
+{
     /* absmax 127 makes both d and its inverse 1, so each x is rounded as it stands */
     static const float x[32] = {127.0f, 0.5f, 1.5f, 2.5f, -0.5f, -1.5f, -2.5f, 126.5f, 3.49f, 3.51f};
     static const int8_t want[32] = {127, 0, 2, 2, 0, -2, -2, 126, 3, 4};
@@ -45,7 +48,8 @@ static void test_codes_round_half_to_even(void **state) {
     assert_true(y == 127.0 + 0 + 2 + 2 + 0 - 2 - 2 + 126 + 3 + 4);
 }
 
-static void test_codes_use_float_arithmetic(void **state) {
+static void test_codes_use_float_arithmetic(void **state)
+{
     /* found by search: round(x * 127 / absmax) in double gives the other neighbour */
     static const float x[32] = {3.0f, 0x1.e3c79p-5f, 0x1.b366cep-4f, 0x1.cb972ep-3f, 0x1.fbf7f2p-3f};
     int8_t codes[32];
@@ -62,7 +66,8 @@ static void test_codes_use_float_arithmetic(void **state) {
     assert_true(y == (double)(3.0f / 127.0f) * (127 + 2 + 4 + 10 + 10));
 }
 
-static void test_codes_of_tiny_rows(void **state) {
+static void test_codes_of_tiny_rows(void **state)
+{
     float x[32] = {0};
     int8_t codes[32], zero[32] = {0};
     double y;
@@ -80,7 +85,8 @@ static void test_codes_of_tiny_rows(void **state) {
     assert_true(fabs(y + 0x1p-100) < 0x1p-122);
 }
 
-static void test_matmul_refuses(void **state) {
+static void test_matmul_refuses(void **state)
+{
     uint8_t block[34];
     float x[32] = {1.0f};
     double y = 42.0;
@@ -96,7 +102,8 @@ static void test_matmul_refuses(void **state) {
     assert_true(y == 42.0);
 }
 
-static void test_bound_counts_blocks(void **state) {
+static void test_bound_counts_blocks(void **state)
+{
     uint8_t blocks[68];
     float x[64];
     double y, bound;
@@ -114,7 +121,8 @@ static void test_bound_counts_blocks(void **state) {
 /* ---- hand-made blocks ------------------------------------------------------------------------------------
  */
 
-static void test_float_types(void **state) {
+static void test_float_types(void **state)
+{
     static const uint8_t f16[] = {0x00, 0x3c, 0x00, 0xc0, 0x01, 0x00, 0xff, 0x03, 0xff, 0x7b, 0x00, 0x80};
     static const float f16_want[] = {1.0f, -2.0f, 0x1p-24f, 1023 * 0x1p-24f, 65504.0f, -0.0f};
     static const uint8_t bf16[] = {0x80, 0x3f, 0x49, 0xc0};
@@ -139,7 +147,8 @@ static void test_float_types(void **state) {
     assert_true(y == 1.00390625 * 1.00390625);
 }
 
-static void test_q4_0_block(void **state) {
+static void test_q4_0_block(void **state)
+{
     uint8_t block[18] = {0x00, 0x38}; /* d = 0.5 */
     float out[32];
 
@@ -158,7 +167,8 @@ static const int q4_k_sc[8] = {1, 63, 17, 32, 5, 62, 33, 48};
 static const int q4_k_m[8] = {60, 2, 0, 31, 63, 16, 47, 9};
 
 /* d = 1, dmin = 2; code of value i is (i + i/32) mod 16 */
-static void make_q4_k(uint8_t block[144]) {
+static void make_q4_k(uint8_t block[144])
+{
     memset(block, 0, 144);
     block[1] = 0x3c;
     block[3] = 0x40;
@@ -173,7 +183,8 @@ static void make_q4_k(uint8_t block[144]) {
     }
 }
 
-static void test_q4_k_block(void **state) {
+static void test_q4_k_block(void **state)
+{
     uint8_t block[144];
     float out[256], x[256];
     int8_t codes[256];
@@ -197,7 +208,8 @@ static void test_q4_k_block(void **state) {
     assert_true(bound == 6 * 0x1p-24 * (fabs(0.25 * (double)isum) + fabs(0.5 * (double)msum)));
 }
 
-static void test_q6_k_block(void **state) {
+static void test_q6_k_block(void **state)
+{
     uint8_t block[210] = {0};
     float out[256], x[256];
     double y, want = 0.0;
@@ -222,7 +234,8 @@ static void test_q6_k_block(void **state) {
     assert_true(y == want);
 }
 
-int main(void) {
+int main(void)
+{
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_codes_round_half_to_even),
         cmocka_unit_test(test_codes_use_float_arithmetic),

@@ -19,7 +19,8 @@
 
 static char fixtures[1024];
 
-void find_fixtures(void) {
+void find_fixtures(void)
+{
     const char *given = getenv("HEARTH_FIXTURES");
     const char *root = getenv("HEARTH_ROOT");
 
@@ -29,7 +30,8 @@ void find_fixtures(void) {
         snprintf(fixtures, sizeof fixtures, "%s/../shared/fixtures", root ? root : ".");
 }
 
-static const char *fixture_path(const char *name) {
+static const char *fixture_path(const char *name)
+{
     static char path[1200];
 
     snprintf(path, sizeof path, "%s/%s", fixtures, name);
@@ -37,7 +39,8 @@ static const char *fixture_path(const char *name) {
 }
 
 /* Skips the running test, and says so, if the folder is not there. */
-static void need_fixtures(void) {
+static void need_fixtures(void)
+{
     FILE *f = fopen(fixture_path("MANIFEST.md"), "rb");
 
     if (f) {
@@ -49,7 +52,8 @@ static void need_fixtures(void) {
 }
 
 /* The whole file, malloc'd. A fixture that is missing from a folder that is there is a failure. */
-static void *read_fixture(const char *name, size_t *n_bytes) {
+static void *read_fixture(const char *name, size_t *n_bytes)
+{
     FILE *f = fopen(fixture_path(name), "rb");
     uint8_t *bytes;
     long end;
@@ -70,7 +74,8 @@ static void *read_fixture(const char *name, size_t *n_bytes) {
 }
 
 /* Ids separated by white space, malloc'd. */
-static int32_t *read_tokens(const char *name, size_t *n) {
+static int32_t *read_tokens(const char *name, size_t *n)
+{
     size_t n_bytes;
     char *text = read_fixture(name, &n_bytes);
     int32_t *ids = malloc((n_bytes + 1) * sizeof *ids);
@@ -84,7 +89,8 @@ static int32_t *read_tokens(const char *name, size_t *n) {
     return ids;
 }
 
-static oracle_model *open_fixture(const char *name) {
+static oracle_model *open_fixture(const char *name)
+{
     char err[1400] = "";
     oracle_model *m = oracle_open(fixture_path(name), err, sizeof err);
 
@@ -93,7 +99,8 @@ static oracle_model *open_fixture(const char *name) {
     return m;
 }
 
-static size_t argmax(const float *v, size_t n) {
+static size_t argmax(const float *v, size_t n)
+{
     size_t best = 0;
 
     for (size_t i = 1; i < n; i++) {
@@ -104,7 +111,8 @@ static size_t argmax(const float *v, size_t n) {
 }
 
 /* Mean over the rows of each row's standard deviation: the unit of the manifest's pass rule. */
-static double spread(const float *v, size_t rows, size_t width) {
+static double spread(const float *v, size_t rows, size_t width)
+{
     double total = 0.0;
 
     for (size_t r = 0; r < rows; r++) {
@@ -118,7 +126,8 @@ static double spread(const float *v, size_t rows, size_t width) {
     return total / (double)rows;
 }
 
-static void check_arch(const char *name) {
+static void check_arch(const char *name)
+{
     char file[64];
     oracle_model *m;
     int32_t *tokens;
@@ -150,7 +159,8 @@ static void check_arch(const char *name) {
     oracle_free(m);
 }
 
-void test_arch_fixtures(void **state) {
+void test_arch_fixtures(void **state)
+{
     static const char *const names[] = {"llama", "llama-untied", "qwen3"};
 
     (void)state;
@@ -159,7 +169,8 @@ void test_arch_fixtures(void **state) {
         check_arch(names[i]);
 }
 
-void test_arch_refused(void **state) {
+void test_arch_refused(void **state)
+{
     /* same architecture name as llama, but with expert tensors: must not be computed as if it were plain */
     char err[200] = "";
 
@@ -170,7 +181,8 @@ void test_arch_refused(void **state) {
 }
 
 /* Negative natural log of the softmax probability of one id. */
-static double nll(const float *logits, size_t width, int32_t id) {
+static double nll(const float *logits, size_t width, int32_t id)
+{
     double highest = (double)logits[argmax(logits, width)], sum = 0.0;
 
     for (size_t i = 0; i < width; i++)
@@ -179,7 +191,8 @@ static double nll(const float *logits, size_t width, int32_t id) {
 }
 
 /* Procedure A of fixtures/MANIFEST.md: pieces of 255 ids, each after a BOS of its own. */
-void test_stories_nll(void **state) {
+void test_stories_nll(void **state)
+{
     enum { PIECE = 255 };
     int32_t window[PIECE + 1] = {1};
     oracle_model *m;
@@ -218,7 +231,8 @@ void test_stories_nll(void **state) {
 }
 
 /* An activation row whose codes and d are exact: d = 1, every 32nd value +-127. */
-static void fill_exact_row(float *x, size_t k, uint32_t seed) {
+static void fill_exact_row(float *x, size_t k, uint32_t seed)
+{
     for (size_t i = 0; i < k; i++) {
         seed = seed * 1664525u + 1013904223u;
         x[i] = i % 32 == 0 ? (seed >> 31 ? 127.0f : -127.0f) : (float)((int)(seed >> 24) % 255 - 127);
@@ -230,7 +244,8 @@ static void fill_exact_row(float *x, size_t k, uint32_t seed) {
  * by the one float rounding in each dequantised value.
  */
 static void check_matmul_against_rows(uint32_t type, const uint8_t *blocks, const float *values, size_t rows,
-                                      size_t k) {
+                                      size_t k)
+{
     float *x = malloc(k * sizeof *x);
     double *y = malloc(rows * sizeof *y);
     double *bound = malloc(rows * sizeof *bound);
@@ -253,7 +268,8 @@ static void check_matmul_against_rows(uint32_t type, const uint8_t *blocks, cons
     free(x);
 }
 
-static void check_quant(uint32_t type, const char *name, const char *kind) {
+static void check_quant(uint32_t type, const char *name, const char *kind)
+{
     enum { ROWS = 16, WIDTH = 1024 };
     char file[64];
     size_t n_bytes, n_want, block_values = 0, block_bytes = 0;
@@ -279,7 +295,8 @@ static void check_quant(uint32_t type, const char *name, const char *kind) {
     free(got);
 }
 
-void test_quant_fixtures(void **state) {
+void test_quant_fixtures(void **state)
+{
     static const struct {
         uint32_t type;
         const char *name;

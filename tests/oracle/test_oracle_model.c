@@ -23,29 +23,34 @@ struct image {
     size_t n;
 };
 
-static void put(struct image *g, const void *p, size_t n) {
+static void put(struct image *g, const void *p, size_t n)
+{
     assert_true(g->n + n <= sizeof g->bytes);
     memcpy(g->bytes + g->n, p, n);
     g->n += n;
 }
 
-static void put_uint(struct image *g, uint64_t v, size_t n) {
+static void put_uint(struct image *g, uint64_t v, size_t n)
+{
     for (size_t i = 0; i < n; i++, v >>= 8)
         put(g, &(uint8_t){(uint8_t)v}, 1);
 }
 
-static void put_string(struct image *g, const char *s) {
+static void put_string(struct image *g, const char *s)
+{
     put_uint(g, strlen(s), 8);
     put(g, s, strlen(s));
 }
 
-static void put_count(struct image *g, const char *key, uint32_t v) {
+static void put_count(struct image *g, const char *key, uint32_t v)
+{
     put_string(g, key);
     put_uint(g, 4, 4);
     put_uint(g, v, 4);
 }
 
-static void put_real(struct image *g, const char *key, float v) {
+static void put_real(struct image *g, const char *key, float v)
+{
     put_string(g, key);
     put_uint(g, 6, 4);
     put(g, &v, sizeof v);
@@ -53,7 +58,8 @@ static void put_real(struct image *g, const char *key, float v) {
 
 /* Everything up to the first six keys: one layer, one head, epsilon 0. n_kv counts the keys put later too. */
 static void put_header(struct image *g, size_t n_tensors, size_t n_kv, const char *arch, uint32_t n_embd,
-                       uint32_t n_ff) {
+                       uint32_t n_ff)
+{
     g->n = 0;
     put(g, "GGUF", 4);
     put_uint(g, 3, 4);
@@ -70,7 +76,8 @@ static void put_header(struct image *g, size_t n_tensors, size_t n_kv, const cha
 }
 
 static void put_tensor(struct image *g, const char *name, uint64_t k, uint64_t rows, uint32_t type,
-                       uint64_t offset) {
+                       uint64_t offset)
+{
     put_string(g, name);
     put_uint(g, 2, 4);
     put_uint(g, k, 8);
@@ -103,7 +110,8 @@ static const struct {
 
 enum { N_PAPER = sizeof paper_tensors / sizeof paper_tensors[0] };
 
-static void make_paper_model(struct image *g, const char *arch) {
+static void make_paper_model(struct image *g, const char *arch)
+{
     put_header(g, N_PAPER, 6, arch, 2, 1);
     for (size_t i = 0; i < N_PAPER; i++)
         put_tensor(g, paper_tensors[i].name, paper_tensors[i].k, paper_tensors[i].rows, ORACLE_F32, 32 * i);
@@ -116,7 +124,8 @@ static void make_paper_model(struct image *g, const char *arch) {
 }
 
 /* From the residual stream before the FFN to the logits, for the weights above. */
-static void paper_tail(double a, double b, double logits[3]) {
+static void paper_tail(double a, double b, double logits[3])
+{
     double rms = sqrt((a * a + b * b) / 2);
     double ga = a / rms, gb = b / rms;
     double f = ga / (1 + exp(-ga)) * gb;
@@ -129,7 +138,8 @@ static void paper_tail(double a, double b, double logits[3]) {
     logits[2] = (0.5 * a + 2 * b) / rms;
 }
 
-void test_paper_model(void **state) {
+void test_paper_model(void **state)
+{
     static const int32_t tokens[2] = {0, 1};
     static struct image g;
     char err[160] = "";
@@ -163,7 +173,8 @@ void test_paper_model(void **state) {
     oracle_free(NULL);
 }
 
-void test_open_refuses(void **state) {
+void test_open_refuses(void **state)
+{
     static struct image g;
     char err[160];
     oracle_model *m;
@@ -205,7 +216,8 @@ static const struct {
 
 enum { N_WIDE = sizeof wide_tensors / sizeof wide_tensors[0], WIDE_SLOT = 256 };
 
-static void make_wide_model(struct image *g, const uint8_t *embd, size_t embd_bytes) {
+static void make_wide_model(struct image *g, const uint8_t *embd, size_t embd_bytes)
+{
     static const uint8_t nothing[WIDE_SLOT] = {0};
 
     put_header(g, N_WIDE, 8, "llama", WIDE, WIDE_FF);
@@ -226,7 +238,8 @@ static void make_wide_model(struct image *g, const uint8_t *embd, size_t embd_by
     }
 }
 
-void test_quantised_model(void **state) {
+void test_quantised_model(void **state)
+{
     static const int32_t tokens[2] = {2, 1};
     static struct image g;
     uint8_t embd[WIDE_VOCAB * 34];
