@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "base/philox.h"
 #include "base/pool.h"
+#include "cmd/read_speed.h"
 #include "gguf/quant.h"
 #include "kern/kern.h"
 
@@ -31,21 +32,6 @@ typedef struct job {
     const kern_act *act;
     float *y;
 } job;
-
-static volatile uint64_t sink;
-
-static void read_task(void *arg, size_t task, size_t thread)
-{
-    const uint64_t *p = (const uint64_t *)arg + task * (CHUNK * COLS / 8);
-    uint64_t a = 0, b = 0, c = 0, d = 0;
-    for (size_t i = 0; i < CHUNK * COLS / 8; i += 4) {
-        a += p[i];
-        b += p[i + 1];
-        c += p[i + 2];
-        d += p[i + 3];
-    }
-    sink = a + b + c + d;
-}
 
 static void matmul_task(void *arg, size_t task, size_t thread)
 {
@@ -134,22 +120,18 @@ int main(int argc, char **argv)
     }
     float *x = mem_alloc_array(BATCH * COLS, sizeof *x);
     float *y = mem_alloc_array((size_t)BATCH * ROWS, sizeof *y);
-    uint8_t *plain = mem_calloc(ROWS * 4u, COLS);
-    if (!x || !y || !plain) {
+    if (!x || !y) {
         return 1;
     }
-    memset(plain, 1, (size_t)ROWS * 4u * COLS);
     for (size_t i = 0; i < BATCH * COLS; i++) {
         x[i] = (float)(i % 61) * 0.03f - 0.9f;
     }
-    double s = best_seconds(p, read_task, plain, ROWS * 4u / CHUNK);
-    printf("set %s, %zu threads\nread   %8.1f GB/s\n", kern->name, pool_threads(p),
-           (double)ROWS * 4 * COLS / s / 1e9);
+    double gbs = read_speed_measure(p, limit.memory_total_bytes / 8);
+    printf("set %s, %zu threads\nread   %8.1f GB/s\n", kern->name, pool_threads(p), gbs);
     int rc = 0;
     for (size_t i = 0; i < sizeof types / sizeof types[0] && rc == 0; i++) {
         rc = bench_type(kern, p, types[i], x, y);
     }
-    mem_free(plain);
     mem_free(y);
     mem_free(x);
     pool_free(p);

@@ -18,10 +18,8 @@
 #include "cmd/answer.h"
 #include "cmd/args.h"
 #include "cmd/cmd.h"
+#include "cmd/read_speed.h"
 #include "kern/kern.h"
-
-#define READ_BYTES_MAX ((size_t)256 << 20)
-#define READ_TASKS     64u
 
 typedef struct findings {
     char cpu[128];
@@ -52,50 +50,20 @@ static void read_field(const char *path, const char *key, char *out, size_t cap)
     }
 }
 
-typedef struct reading {
-    const uint64_t *words;
-    size_t n_words; /* of each task; a multiple of 4 */
-} reading;
-
-static void read_task(void *arg, size_t task, size_t thread)
-{
-    const reading *r = arg;
-    const uint64_t *p = r->words + task * r->n_words;
-    uint64_t a = 0, b = 0, c = 0, d = 0;
-    for (size_t i = 0; i < r->n_words; i += 4) {
-        a += p[i];
-        b += p[i + 1];
-        c += p[i + 2];
-        d += p[i + 3];
-    }
-    volatile uint64_t keep = a + b + c + d;
-    (void)keep;
-}
-
 /* Best of three readings of memory that no cache holds. Takes at most an eighth of the memory there may be: a
  * question must not end in an out-of-memory kill. */
+/* Takes at most an eighth of the memory there may be: a question must not end in an out-of-memory kill. */
 static double measure_read(const cpu_limit *limit, size_t threads)
 {
     uint64_t memory = limit->memory_total_bytes < limit->memory_max_bytes ? limit->memory_total_bytes
                                                                           : limit->memory_max_bytes;
-    size_t n_bytes = memory / 8 < READ_BYTES_MAX ? (size_t)(memory / 8) : READ_BYTES_MAX;
-    n_bytes -= n_bytes % (READ_TASKS * 4 * sizeof(uint64_t));
     pool *p = NULL;
-    uint64_t *data = n_bytes ? mem_alloc_aligned(64, n_bytes) : NULL;
-    reading r = {data, n_bytes / READ_TASKS / sizeof(uint64_t)};
-    double best = 0;
-    if (data && pool_new(threads, limit->quota_cpus <= 0, &p, NULL) == ST_OK) {
-        memset(data, 1, n_bytes);
-        for (int i = 0; i < 3; i++) {
-            uint64_t t0 = clock_mono_ns(clock_system());
-            pool_run(p, read_task, &r, READ_TASKS);
-            double gbs = (double)n_bytes / 1e6 / clock_ms_between(t0, clock_mono_ns(clock_system()));
-            best = gbs > best ? gbs : best;
-        }
+    if (pool_new(threads, limit->quota_cpus <= 0, &p, NULL) != ST_OK) {
+        return 0;
     }
+    double gbs = read_speed_measure(p, memory / 8);
     pool_free(p);
-    mem_free(data);
-    return best;
+    return gbs;
 }
 
 static void examine(findings *f)
