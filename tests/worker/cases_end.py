@@ -186,6 +186,13 @@ class Blocked(Case):
 
 
 class Signals(Case):
+    def test_idle_costs_nothing(self):
+        w = self.worker()
+        w.wait_until_quiet(20)
+        w.generate(prompt="abc", max_new_tokens=5)
+        w.wait_until_quiet(20)
+        w.finish()
+
     def test_sigterm_idle(self):
         w = self.worker()
         since = time.monotonic()

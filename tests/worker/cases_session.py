@@ -1,4 +1,5 @@
 """PROTOCOL 2, sessions: reset reasons, dirty rules, capacity."""
+import worker_client
 from worker_client import Case, segments, some_ids
 
 
@@ -296,4 +297,36 @@ class Capacity(SessionCase):
             self.turn(w, some_ids(511, 9), session=None, n=-1)
         for s, ids in prompts.items():
             self.expect(self.turn(w, ids, session=s), "equal", 504)
+        w.finish()
+
+
+class Memory(SessionCase):
+    def test_nothing_grows_with_requests(self):
+        """FAILURES K4: resident memory is flat after warm-up."""
+        with open(worker_client.COMMAND[0], "rb") as f:
+            program = f.read()
+        if b"__asan_init" in program or b"__tsan_init" in program:
+            self.skipTest("a sanitizer keeps freed memory")
+        w = self.worker("--max-sessions", "3")
+
+        def round_of_requests(k):
+            for i in range(k, k + 20):
+                w.send({"prompt_segments": segments(some_ids(5 + i % 60, i)), "max_new_tokens": 6, "session_id": f"s{i % 2}",
+                        "stop": ["never " * (i % 9)]},
+                       {"prompt": "the cat " * (i % 30 + 1), "max_new_tokens": 3, "temperature": 1.0},
+                       {"op": "reset", "session_id": f"s{i % 3}"}, {"op": "open", "session_id": f"x{i}"}, "{",
+                       {"op": "close", "session_id": f"s{i % 2}"})
+            for _ in range(20 * 6):
+                w.recv_reply()
+
+        def resident():
+            with open(f"/proc/{w.proc.pid}/statm", encoding="ascii") as f:
+                return int(f.read().split()[1]) * 4096
+
+        for k in range(0, 200, 20):
+            round_of_requests(k)
+        before = resident()
+        for k in range(200, 2000, 20):
+            round_of_requests(k)
+        self.assertLess(resident() - before, 1 << 20)
         w.finish()

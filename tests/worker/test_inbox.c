@@ -99,17 +99,17 @@ static void nap(void)
     nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
 }
 
-/* Waits until the pusher has made no progress for a while and returns how far it came. */
-static size_t settled(pusher *p)
+/* Waits until the pusher came to `want` items and makes sure that it goes no further. */
+static void expect_stuck_at(pusher *p, size_t want)
 {
-    size_t last = 0;
-    for (int quiet = 0; quiet < 50; quiet++) {
+    for (int naps = 0; atomic_load(&p->pushed) < want; naps++) {
+        assert_true(naps < 10000);
         nap();
-        size_t now = atomic_load(&p->pushed);
-        quiet = now == last ? quiet : 0;
-        last = now;
     }
-    return last;
+    for (int naps = 0; naps < 30; naps++) {
+        nap();
+        assert_int_equal(atomic_load(&p->pushed), want);
+    }
 }
 
 static void test_bounded_in_number(void **state)
@@ -119,10 +119,10 @@ static void test_bounded_in_number(void **state)
     rig_open(&r);
     pusher p = {.r = &r, .n = INBOX_MAX_ITEMS + 5, .bytes = 16};
     assert_int_equal(pthread_create(&t, NULL, push_all, &p), 0);
-    assert_int_equal(settled(&p), INBOX_MAX_ITEMS);
+    expect_stuck_at(&p, INBOX_MAX_ITEMS);
     assert_int_equal(inbox_len(r.box), INBOX_MAX_ITEMS);
     expect(&r, 0); /* one ends: one more is read */
-    assert_int_equal(settled(&p), INBOX_MAX_ITEMS + 1);
+    expect_stuck_at(&p, INBOX_MAX_ITEMS + 1);
     for (int i = 1; i < INBOX_MAX_ITEMS + 5; i++) {
         while (inbox_len(r.box) == 0) {
             nap();
@@ -140,9 +140,9 @@ static void test_bounded_in_bytes(void **state)
     rig_open(&r);
     pusher p = {.r = &r, .n = 6, .bytes = INBOX_MAX_BYTES / 4};
     assert_int_equal(pthread_create(&t, NULL, push_all, &p), 0);
-    assert_int_equal(settled(&p), 4);
+    expect_stuck_at(&p, 4);
     expect(&r, 0);
-    assert_int_equal(settled(&p), 5);
+    expect_stuck_at(&p, 5);
     for (int i = 1; i < 6; i++) {
         while (inbox_len(r.box) == 0) {
             nap();
@@ -154,7 +154,7 @@ static void test_bounded_in_bytes(void **state)
     assert_int_equal(inbox_push(r.box, &huge), ST_OK);
     p = (pusher){.r = &r, .n = 1, .bytes = 16};
     assert_int_equal(pthread_create(&t, NULL, push_all, &p), 0);
-    assert_int_equal(settled(&p), 0); /* but nothing beside it */
+    expect_stuck_at(&p, 0); /* but nothing beside it */
     expect(&r, 9);
     pthread_join(t, NULL);
     expect(&r, 0);
@@ -168,7 +168,7 @@ static void test_abort(void **state)
     rig_open(&r);
     pusher p = {.r = &r, .n = INBOX_MAX_ITEMS + 1, .bytes = 16};
     assert_int_equal(pthread_create(&t, NULL, push_all, &p), 0);
-    assert_int_equal(settled(&p), INBOX_MAX_ITEMS);
+    expect_stuck_at(&p, INBOX_MAX_ITEMS);
     inbox_abort(r.box); /* wakes the reader, whose item stays its own */
     pthread_join(t, NULL);
     assert_true(atomic_load(&p.closed));

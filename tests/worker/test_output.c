@@ -96,7 +96,7 @@ static size_t fill(rig *r)
 {
     size_t n = 0;
     double until = now_s() + PATIENCE_S;
-    for (int quiet = 0; quiet < 150 || n * LINE_BYTES < OUTPUT_HIGH_BYTES + 1024;) {
+    for (int quiet = 0; quiet < 150 || n * LINE_BYTES <= OUTPUT_HIGH_BYTES;) {
         if (output_has_room(r->out)) {
             put_lines(r, 16);
             n += 16;

@@ -113,14 +113,14 @@ class Worker:
         os.close(self.frm)
         self.frm = None
 
-    def wait_until_quiet(self):
+    def wait_until_quiet(self, patience=PATIENCE):
         """Returns when the process has computed nothing for a while: everything in it waits."""
         def ticks():
             with open(f"/proc/{self.proc.pid}/stat", encoding="ascii") as f:
                 fields = f.read().rsplit(")", 1)[1].split()
             return int(fields[11]) + int(fields[12])
         last, since = ticks(), time.monotonic()
-        until = since + PATIENCE
+        until = since + patience
         while time.monotonic() - since < 0.25:
             assert time.monotonic() < until, "still busy"
             time.sleep(0.02)
