@@ -38,7 +38,7 @@ static void on_interrupt(int sig)
     hearth_session *s = running;
     interrupted = 1; /* hearth_cancel is forgotten if the reply has not begun: take_token looks here */
     if (s) {
-        hearth_cancel(s);
+        hearth_cancel(s); /* hearth.h promises that a handler may; NOLINT(bugprone-signal-handler) */
     }
     signal(sig, SIG_DFL); /* a second Ctrl-C kills */
 }
