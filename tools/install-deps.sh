@@ -7,8 +7,8 @@ packages=(gcc libc6-dev pkg-config meson ninja-build python3 libevent-dev libssl
   libxxhash-dev)
 case $profile in
 run) ;;
-test) packages+=(libcmocka-dev python3-numpy curl) ;;
-ci) packages+=(libcmocka-dev python3-numpy curl clang clang-format clang-tidy cppcheck libclang-rt-14-dev) ;;
+test) packages+=(libcmocka-dev) ;;
+ci) packages+=(libcmocka-dev clang clang-format clang-tidy cppcheck libclang-rt-14-dev) ;;
 *)
   echo "install-deps: unknown profile '$profile' (run, test, ci)" >&2
   exit 2
