@@ -113,8 +113,8 @@ static void check_batch(const rig_options *opt)
 
 static void test_bad_embedding(void **state)
 {
-    static const gguf_type types[] = {GGUF_TYPE_F32, GGUF_TYPE_BF16, GGUF_TYPE_Q8_0};
-    const float values[] = {INFINITY, -INFINITY, NAN};
+    static const gguf_type types[] = {GGUF_TYPE_F32, GGUF_TYPE_BF16, GGUF_TYPE_Q8_0, GGUF_TYPE_Q4_0};
+    const float values[] = {INFINITY, -INFINITY, NAN, 1e25f /* finite, but its square is not */};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         make_bad_model(types[i], values[i]);
         for (int set = 0; set < KERN_SET_COUNT; set++) {

@@ -21,7 +21,7 @@ void rms_norm_ref(float *y, const float *x, const float *w, size_t n, float eps)
         lane[i % 16] = fmaf(x[i], x[i], lane[i % 16]);
     }
     float mean = lanes_sum_ref(lane) / (float)n;
-    float scale = 1.0f / sqrtf(mean + eps);
+    float scale = isfinite(mean) ? 1.0f / sqrtf(mean + eps) : NAN; /* 1 / inf would make the row zeros */
     for (size_t i = 0; i < n; i++) {
         y[i] = (x[i] * scale) * w[i];
     }

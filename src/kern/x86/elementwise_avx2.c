@@ -1,4 +1,6 @@
 /* Norms, activations and whole-row questions, eight lanes at a time (rule 6). */
+#include <math.h>
+
 #include "kern/x86/avx2.h"
 #include "kern/x86/fmath_avx2.h"
 #include "kern/x86/vec_avx2.h"
@@ -30,7 +32,7 @@ void rms_norm_avx2(float *y, const float *x, const float *w, size_t n, float eps
         }
     }
     float mean = v16_sum(lo, hi) / (float)n;
-    __m256 scale = _mm256_set1_ps(1.0f / sqrtf(mean + eps));
+    __m256 scale = _mm256_set1_ps(isfinite(mean) ? 1.0f / sqrtf(mean + eps) : NAN);
     for (i = 0; i < n; i += 8) {
         size_t m = lanes_left(n, i);
         __m256 v = _mm256_mul_ps(v8_load_n(x + i, m), scale);
