@@ -59,8 +59,8 @@ bool json_bool(const json *v, bool *out);
 
 /*
  * Writer: appends compact JSON to a buf. Commas are put where needed. Strings are repaired to valid UTF-8
- * (U+FFFD) and escaped; control characters, quote, backslash, U+2028/9 and DEL are escaped. Non-finite
- * numbers are written as null. Errors (memory) are sticky and returned by json_w_end.
+ * (U+FFFD) and escaped; control characters (C0, DEL, C1), quote, backslash and U+2028/9 are escaped.
+ * Non-finite numbers are written as null. Errors (memory) are sticky and returned by json_w_end.
  */
 typedef struct json_w {
     buf *out; /* borrowed */

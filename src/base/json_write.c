@@ -93,7 +93,7 @@ static size_t escape(uint32_t cp, char esc[8])
         esc[1] = short_form[cp];
         return 2;
     }
-    if (cp < 0x20 || cp == 0x7F || cp == 0x2028 || cp == 0x2029) {
+    if (cp < 0x20 || (cp >= 0x7F && cp < 0xA0) || cp == 0x2028 || cp == 0x2029) {
         return (size_t)snprintf(esc, 8, "\\u%04x", (unsigned)cp);
     }
     return 0;

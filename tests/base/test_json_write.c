@@ -67,6 +67,7 @@ static void test_strings(void **state)
         {"\b\f\n\r\t", 5, "\"\\b\\f\\n\\r\\t\""},
         {"\x01\x1f\x7f", 3, "\"\\u0001\\u001f\\u007f\""},
         {"a\0b", 3, "\"a\\u0000b\""},
+        {"\xC2\x9B\xC2\x80\xC2\xA0", 6, "\"\\u009b\\u0080\xC2\xA0\""},
         {"\xE2\x80\xA8\xE2\x80\xA9\xE2\x80\xA7", 9, "\"\\u2028\\u2029\xE2\x80\xA7\""},
         {"\xC3\xA9\xF0\x9F\x98\x80", 6, "\"\xC3\xA9\xF0\x9F\x98\x80\""},
         {"a\xF0\x9F\x98z\xFF", 6, "\"a\xEF\xBF\xBDz\xEF\xBF\xBD\""},
