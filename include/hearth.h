@@ -54,21 +54,21 @@ extern "C" {
 #define HEARTH_API
 #endif
 
-typedef enum hearth_status { /* numbers never change; new ones may come */
-                             HEARTH_OK = 0,
-                             HEARTH_NOMEM = 1,
-                             HEARTH_IO = 2,
-                             HEARTH_INTERNAL = 3,       /* a bug in the library */
-                             HEARTH_INVALID_FIELD = 5,  /* error.field names the option */
-                             HEARTH_CONTEXT_LENGTH = 6, /* the prompt leaves no room for a reply */
-                             HEARTH_UNSUPPORTED = 7,    /* the file is fine, this library cannot run it */
-                             HEARTH_NEVER_FITS = 10,
-                             HEARTH_CAPACITY = 12,
-                             HEARTH_LOAD_FAILED = 16, /* the file is not fine */
-                             HEARTH_MODEL_CHANGED = 17,
-                             HEARTH_NONFINITE =
-                                 21, /* the model computed an infinity or NaN: a damaged file, as a rule */
-                             HEARTH_NOT_FOUND = 23
+/* Numbers never change; new ones may come. */
+typedef enum hearth_status {
+    HEARTH_OK = 0,
+    HEARTH_NOMEM = 1,
+    HEARTH_IO = 2,
+    HEARTH_INTERNAL = 3,       /* a bug in the library */
+    HEARTH_INVALID_FIELD = 5,  /* error.field names the option */
+    HEARTH_CONTEXT_LENGTH = 6, /* the prompt leaves no room for a reply */
+    HEARTH_UNSUPPORTED = 7,    /* the file is fine, this library cannot run it */
+    HEARTH_NEVER_FITS = 10,
+    HEARTH_CAPACITY = 12,
+    HEARTH_LOAD_FAILED = 16, /* the file is not fine */
+    HEARTH_MODEL_CHANGED = 17,
+    HEARTH_NONFINITE = 21, /* the model computed infinity or NaN: a damaged file, as a rule */
+    HEARTH_NOT_FOUND = 23
 } hearth_status;
 
 typedef struct hearth_error { /* written only when a function fails */

@@ -7,9 +7,8 @@
  * container that is not empty one run of nodes:
  *
  *   array:   [len] nodes
- *   object:  [2 * len] nodes: key, value, key, value ... (keys are JSON_STRING), and if len >
- * JSON_SMALL_OBJECT behind them a hash table of uint32_t [json_index_slots(len)]: 0 = free, else member
- * number + 1
+ *   object:  [2 * len] nodes: key, value, key, value ... (keys are JSON_STRING); if len > JSON_SMALL_OBJECT, behind
+ *            them a hash table of uint32_t [json_index_slots(len)]: 0 = free, else member number + 1
  */
 #ifndef HEARTH_BASE_JSON_INT_H
 #define HEARTH_BASE_JSON_INT_H

@@ -21,15 +21,15 @@
  * job only after a successful claim, and the job cannot change while a claimed task is not done. So no
  * generation number and no lock is needed, and a run need not wait for threads that are still asleep.
  *
- *   atomic       writer, order                        reader, order: what it carries
- *   n_unclaimed  caller store release;                claim: CAS acquire: the job, and what the caller
- * prepared claim CAS acq_rel                    (the CASes continue the release sequence of the store)
- *   n_undone     end of a task: sub acq_rel           caller load acquire: the results of all tasks
- *   epoch        caller add seq_cst, after the store  sleeper: load acquire, futex; with n_sleepers (Dekker)
- *   n_sleepers   sleeper add/sub seq_cst              caller load seq_cst, after epoch
- *   done_epoch   last task: add seq_cst               caller: load acquire, futex; with caller_sleeps
- * (Dekker) caller_sleeps caller store seq_cst                last task: load seq_cst, after done_epoch stop
- * pool_free store release              worker load acquire
+ *   atomic          writer, order                        reader, order: what it carries
+ *   n_unclaimed     caller: store release                claim: CAS acquire: the job and what the caller wrote
+ *                   claim: CAS acq_rel                   (the CASes continue the store's release sequence)
+ *   n_undone        end of a task: sub acq_rel           caller: load acquire: the results of all tasks
+ *   epoch           caller: add seq_cst, after the store sleeper: load acquire, futex; n_sleepers (Dekker)
+ *   n_sleepers      sleeper: add/sub seq_cst             caller: load seq_cst, after epoch
+ *   done_epoch      last task: add seq_cst               caller: load acquire, futex; caller_sleeps (Dekker)
+ *   caller_sleeps   caller: store seq_cst                last task: load seq_cst, after done_epoch
+ *   stop            pool_free: store release             worker: load acquire
  */
 typedef struct worker {
     pool *p; /* borrowed */

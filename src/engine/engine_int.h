@@ -7,9 +7,10 @@
  *      │                │                    │    ▲                  ▲
  *      │                │                    └────┘ decide           │
  *      │                │ decide: sealed `length` in a named session │
- *      │                └──────────────────► TAIL ───────────────────┤   TAIL: the last token is still to be
- * forwarded └────────────────────── cut (cancel, deadline) ───────────────┘
+ *      │                └──────────────────► TAIL ───────────────────┤
+ *      └────────────────────── cut (cancel, deadline) ───────────────┘
  *
+ * TAIL: the outcome is sealed, the last token is still to be forwarded.
  * Held (EMIT_WAIT) is a mark beside the state, not a state: a held sequence keeps its place and computes
  * nothing.
  */

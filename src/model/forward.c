@@ -2,9 +2,14 @@
  * The forward pass of a pre-norm decoder over a ragged batch:
  *
  *     x = embedding[token]
- *     each layer:   h = rms_norm(x);  q, k, v = Wq h, Wk h, Wv h;  [norm each head of q and k];  rope(q),
- * rope(k) pages <- k, v of all rows;  x += Wo attention(q, pages) h = rms_norm(x);  x += Wdown (silu(Wgate h)
- * * Wup h) logits = Wout rms_norm(x), only for the rows that want them
+ *     for each layer:
+ *         h = rms_norm(x)
+ *         q, k, v = Wq h, Wk h, Wv h;  [norm of each head of q and k];  rope(q), rope(k)
+ *         pages <- k, v of all rows
+ *         x += Wo attention(q, pages)
+ *         h = rms_norm(x)
+ *         x += Wdown (silu(Wgate h) * Wup h)
+ *     logits = Wout rms_norm(x), only for the rows that want them
  *
  * Every step is one pool_run whose tasks write to places of their own: rows, heads or columns of a product.
  * Between two steps all tasks are done, so a row may attend to what other rows of its sequence stored just

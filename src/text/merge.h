@@ -6,12 +6,13 @@
  * Where no token of the vocabulary crosses a border between two symbols, what is left and right of it is a
  * run of its own (most texts fall into words so). A longer run is worked on in windows, which makes it linear
  * and keeps it in the cache. That is exact because of two facts, for any ranks:
- *   1. If the result has a border at p, then it is the result of what is left of p, followed by that of what
- * is right.
- *   2. Tokens t1 t2 ... tk are the result of their joint text if each pair ti ti+1 alone comes out as these
- * two. (Take the first join over one of the borders. Until then only joins inside tokens were made, and those
- * of two neighbours in the same order as if they were alone; so they would be joined alone, too.) So a window
- * is merged as if nothing followed, and the next one begins at the token that stands a little before its end.
+ *   1. If the result has a border at p, then it is the result of what is left of p, followed by that of what is
+ *      right.
+ *   2. Tokens t1 t2 ... tk are the result of their joint text if each pair ti ti+1 alone comes out as these two.
+ *      (Take the first join over one of the borders. Until then only joins inside tokens were made, and those of
+ *      two neighbours in the same order as if they were alone; so they would be joined alone, too.)
+ * So a window is merged as if nothing followed, and the next one begins at the token that stands a little before
+ * its end.
  * If that one comes out again, fact 2 is met by fact 1; else the pair over the seam is tried alone; should it
  * not hold (or one token fill the window), the run is done again in larger windows.
  *

@@ -21,9 +21,8 @@
 /* Causes besides the number of a signal. */
 #define HALT_NONE        0
 #define HALT_OUTPUT_GONE (-1)
-#define HALT_BROKEN                                                                         \
-    (-2) /* a frame could not be handed out: going on would leave a request without its end \
-          */
+/* A frame could not be handed out: going on would leave a request without its end. */
+#define HALT_BROKEN (-2)
 
 /* Two steps of the longest kind (DESIGN 1, P4). Nothing that is not written by then is worth more waiting. */
 #define HALT_GRACE_MS 500
