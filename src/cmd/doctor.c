@@ -20,6 +20,7 @@
 #include "cmd/cmd.h"
 #include "cmd/read_speed.h"
 #include "kern/kern.h"
+#include "model/model.h"
 
 typedef struct findings {
     char cpu[128];
@@ -94,7 +95,11 @@ static void print_people(const findings *f)
         printf("  %-10s %s\n", kern_set_name(s), set_state(s));
     }
     printf("kernels      %s will be used\n", kern_select(KERN_SET_COUNT - 1)->name);
-    printf("threads      %zu of %zu CPUs", f->threads, f->limit.online);
+    printf("models      ");
+    for (size_t i = 0; model_arch_name(i); i++) {
+        printf(" %s", model_arch_name(i));
+    }
+    printf("\nthreads      %zu of %zu CPUs", f->threads, f->limit.online);
     if (f->limit.affinity < f->limit.online) {
         printf(" (affinity mask: %zu)", f->limit.affinity);
     }
@@ -142,6 +147,12 @@ static int print_json(const findings *f)
     json_w_obj_close(&w);
     json_w_key(&w, "kernels");
     json_w_cstr(&w, kern_select(KERN_SET_COUNT - 1)->name);
+    json_w_key(&w, "architectures");
+    json_w_arr_open(&w);
+    for (size_t i = 0; model_arch_name(i); i++) {
+        json_w_cstr(&w, model_arch_name(i));
+    }
+    json_w_arr_close(&w);
     json_w_key(&w, "threads");
     json_w_u64(&w, f->threads);
     json_w_key(&w, "cpus_online");

@@ -60,6 +60,7 @@ class Hearth(Case):
 
     def test_doctor(self):
         r = self.json("doctor")
+        self.assertEqual(r["architectures"], ["llama", "qwen3"])  # what issue and README promise
         self.assertEqual(set(r), {"cpu", "sets", "kernels", "threads", "cpus_online", "cpus_affinity", "quota_cpus",
                                   "memory_bytes", "memory_limit_bytes", "read_gbs", "kernel", "seccomp", "landlock_abi"})
         self.assertEqual(list(r["sets"]), SETS)
