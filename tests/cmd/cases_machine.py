@@ -61,8 +61,8 @@ class Hearth(Case):
     def test_doctor(self):
         r = self.json("doctor")
         self.assertEqual(r["architectures"], ["llama", "qwen3"])  # what issue and README promise
-        self.assertEqual(set(r), {"cpu", "sets", "kernels", "threads", "cpus_online", "cpus_affinity", "quota_cpus",
-                                  "memory_bytes", "memory_limit_bytes", "read_gbs", "kernel", "seccomp", "landlock_abi"})
+        self.assertEqual(set(r), {"cpu", "sets", "kernels", "architectures", "threads", "cpus_online", "cpus_affinity",
+                                  "quota_cpus", "memory_bytes", "memory_limit_bytes", "read_gbs", "kernel", "seccomp", "landlock_abi"})
         self.assertEqual(list(r["sets"]), SETS)
         self.assertTrue(all(set(s) == {"built", "on_cpu"} for s in r["sets"].values()))
         usable = [name for name, s in r["sets"].items() if s["built"] and s["on_cpu"]]
