@@ -4,11 +4,11 @@
 set -euo pipefail
 profile=${1:-run}
 packages=(gcc libc6-dev pkg-config meson ninja-build python3 libevent-dev libssl-dev libhttp-parser-dev libpcre2-dev
-  libxxhash-dev)
+  libxxhash-dev libseccomp-dev libedit-dev)
 case $profile in
 run) ;;
 test) packages+=(libcmocka-dev) ;;
-ci) packages+=(libcmocka-dev clang clang-format clang-tidy cppcheck libclang-rt-14-dev) ;;
+ci) packages+=(libcmocka-dev clang clang-format clang-tidy cppcheck libclang-rt-14-dev curl nodejs) ;;
 *)
   echo "install-deps: unknown profile '$profile' (run, test, ci)" >&2
   exit 2
