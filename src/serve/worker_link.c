@@ -410,12 +410,13 @@ static bool open_pipes(worker_link *l, const worker_proc *p)
 
 void worker_link_start(worker_link *l)
 {
+    const worker_proc_options opt = {.argv = l->cfg.argv, .status_fd = -1};
     worker_proc p;
     err e;
     l->n_started++;
     l->was_ready = l->load_failed = false;
     l->why[0] = '\0';
-    if (worker_proc_start(l->cfg.argv, &p, &e) != ST_OK) {
+    if (worker_proc_start(&opt, &p, &e) != ST_OK) {
         l->load_failed = true; /* trying again at once would not help either */
         note_cause(l, e.msg);
         worker_gone(l);
