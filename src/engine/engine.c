@@ -50,15 +50,16 @@ static status allocate(engine *en)
 {
     const engine_config *c = &en->cfg;
     size_t n_logits;
-    if (!size_mul(c->max_sequences, c->ops.shape->n_vocab, &n_logits)) {
+    if (!size_mul(c->ops.max_logit_rows, c->ops.shape->n_vocab, &n_logits)) {
         return ST_NOMEM;
     }
     en->rows = mem_alloc_array(c->ops.max_rows, sizeof *en->rows);
     en->bad = mem_calloc(c->ops.max_rows, sizeof *en->bad);
     en->seqs = mem_alloc_array(c->max_sequences, sizeof *en->seqs);
     en->order = mem_alloc_array(c->max_sequences, sizeof(sequence *));
+    en->steps = mem_alloc_array(c->max_sequences, sizeof *en->steps);
     en->logits = mem_alloc_array(n_logits, sizeof *en->logits);
-    bool all = en->rows && en->bad && en->seqs && en->order && en->logits;
+    bool all = en->rows && en->bad && en->seqs && en->order && en->steps && en->logits;
     return all ? ST_OK : ST_NOMEM;
 }
 
@@ -106,6 +107,7 @@ void engine_free(engine *en)
     mem_free(en->bad);
     mem_free(en->seqs);
     mem_free(en->order);
+    mem_free(en->steps);
     mem_free(en->logits);
     buf_release(&en->piece);
     buf_release(&en->text);
@@ -140,6 +142,28 @@ static status prompt_check(const engine *en, const gen_request *r, err *e)
     return ST_OK;
 }
 
+static status extras_check(const engine *en, const gen_request *r, err *e)
+{
+    int32_t n_vocab = (int32_t)en->cfg.ops.shape->n_vocab;
+    if (r->n_stop_ids > GEN_MAX_STOP_IDS) {
+        return err_set(e, ST_INVALID_FIELD, "stop_token_ids",
+                       "stop_token_ids has %zu ids: at most %d are allowed", r->n_stop_ids, GEN_MAX_STOP_IDS);
+    }
+    for (size_t i = 0; i < r->n_stop_ids; i++) {
+        if (r->stop_ids[i] < 0 || r->stop_ids[i] >= n_vocab) {
+            return err_set(e, ST_INVALID_FIELD, "stop_token_ids",
+                           "stop_token_ids has the id %d: it is not in the vocabulary of %d",
+                           (int)r->stop_ids[i], (int)n_vocab);
+        }
+    }
+    if (r->sink.prompt_probs && (r->prompt_logprobs < -1 || r->prompt_logprobs > SAMPLER_MAX_TOP_LOGPROBS)) {
+        return err_set(e, ST_INVALID_FIELD, "prompt_logprobs",
+                       "prompt_logprobs is %d: it must be between 0 and %d", (int)r->prompt_logprobs,
+                       SAMPLER_MAX_TOP_LOGPROBS);
+    }
+    return ST_OK;
+}
+
 status engine_submit(engine *en, const gen_request *r, sequence **out, err *e)
 {
     assert(r->sink.token && r->sink.done && r->sink.failed);
@@ -147,6 +171,9 @@ status engine_submit(engine *en, const gen_request *r, sequence **out, err *e)
     status st = prompt_check(en, r, e);
     if (st == ST_OK) {
         st = sampling_check(&r->params, (int32_t)en->cfg.ops.shape->n_vocab, e);
+    }
+    if (st == ST_OK) {
+        st = extras_check(en, r, e);
     }
     if (st != ST_OK) {
         return st;
@@ -219,7 +246,8 @@ static bool make_room(engine *en, size_t n_pages, const session *except)
 static bool try_admit(engine *en, sequence *s, uint64_t now_ns)
 {
     size_t reuse, kept = 0, freed = 0;
-    reset_reason reason = session_match(s->session, en->cfg.warm, s->history.data, s->n_prompt, &reuse);
+    bool warm = en->cfg.warm && !s->prompt_probs; /* whoever asks about each row gets each computed */
+    reset_reason reason = session_match(s->session, warm, s->history.data, s->n_prompt, &reuse);
     if (s->session) {
         kept = resident_pages_for(reuse);
         freed = s->session->kv.n_pages - kept; /* given back by the reset */
@@ -245,13 +273,30 @@ static void admit(engine *en, uint64_t now_ns)
 
 /* The step */
 
-static size_t rows_wanted(const engine *en, const sequence *s)
+static size_t rows_wanted(const sequence *s)
 {
     size_t n = sequence_pending(s);
     if (s->state == SEQ_QUEUED || s->held) {
         return 0;
     }
-    return s->state == SEQ_PREFILL && n > en->cfg.prefill_chunk ? en->cfg.prefill_chunk : n;
+    return n < s->step_limit ? n : s->step_limit;
+}
+
+/*
+ * How many rows each may have. Each running sequence can want one row of logits; those that are left are for
+ * prompts that want one with every row, in equal parts.
+ */
+static void limit_rows(engine *en)
+{
+    size_t n_all_rows = 0;
+    for (const sequence *s = en->first; s; s = s->next) {
+        n_all_rows += s->state == SEQ_PREFILL && s->prompt_probs;
+    }
+    size_t share = n_all_rows > 0 ? (en->cfg.ops.max_logit_rows - en->n_active) / n_all_rows : 0;
+    for (sequence *s = en->first; s; s = s->next) {
+        bool all_rows = s->state == SEQ_PREFILL && s->prompt_probs;
+        s->step_limit = all_rows && 1 + share < en->cfg.prefill_chunk ? 1 + share : en->cfg.prefill_chunk;
+    }
 }
 
 /*
@@ -262,13 +307,14 @@ static size_t rows_wanted(const engine *en, const sequence *s)
 static size_t plan(engine *en)
 {
     size_t room = en->cfg.ops.max_rows, n = 0, n_prefill = 0;
+    limit_rows(en);
     for (sequence *s = en->first; s; s = s->next) {
-        s->step_rows = s->state == SEQ_PREFILL ? 0 : rows_wanted(en, s);
+        s->step_rows = s->state == SEQ_PREFILL ? 0 : rows_wanted(s);
         room -= s->step_rows;
-        n_prefill += s->state == SEQ_PREFILL && rows_wanted(en, s) > 0;
+        n_prefill += s->state == SEQ_PREFILL && rows_wanted(s) > 0;
     }
     for (sequence *s = en->first; s && n_prefill > 0; s = s->next) {
-        size_t want = rows_wanted(en, s);
+        size_t want = rows_wanted(s);
         if (s->state == SEQ_PREFILL && want > 0) {
             size_t share = room / n_prefill--;
             s->step_rows = want < share ? want : share;
@@ -276,7 +322,7 @@ static size_t plan(engine *en)
         }
     }
     for (sequence *s = en->first; s; s = s->next) {
-        size_t more = rows_wanted(en, s) - s->step_rows;
+        size_t more = rows_wanted(s) - s->step_rows;
         more = more < room ? more : room;
         s->step_rows += more;
         room -= more;
@@ -291,15 +337,15 @@ static size_t plan(engine *en)
 static size_t fill_rows(engine *en, sequence *s, int32_t index, size_t at)
 {
     size_t first = s->kv->ids.len;
-    bool reaches_end = s->step_rows == sequence_pending(s);
     s->step_first = at;
+    s->step_logits = 0;
     for (size_t i = 0; i < s->step_rows; i++) {
-        bool last = i + 1 == s->step_rows;
-        en->rows[at + i] =
-            (batch_row){.seq = index,
-                        .pos = (int32_t)(first + i),
-                        .token = s->history.data[first + i],
-                        .want_logits = last && reaches_end && s->state != SEQ_TAIL && s->max_new > 0};
+        bool wants = sequence_wants_logits(s, first + i);
+        en->rows[at + i] = (batch_row){.seq = index,
+                                       .pos = (int32_t)(first + i),
+                                       .token = s->history.data[first + i],
+                                       .want_logits = wants};
+        s->step_logits += wants;
     }
     en->seqs[index] = (batch_seq){.pages = s->kv->addrs, .n_pages = s->kv->n_pages};
     return at + s->step_rows;
@@ -319,7 +365,7 @@ static status compute(engine *en, size_t n_seqs, err *e)
     batch b = {.rows = en->rows, .n_rows = n_rows, .seqs = en->seqs, .n_seqs = n_seqs};
     memset(en->bad, 0, n_rows);
 #ifdef HEARTH_DEBUG /* NaN: a row of logits that nobody wrote shows */
-    memset(en->logits, 0xFF, n_seqs * en->cfg.ops.shape->n_vocab * sizeof *en->logits);
+    memset(en->logits, 0xFF, en->cfg.ops.max_logit_rows * en->cfg.ops.shape->n_vocab * sizeof *en->logits);
 #endif
     return en->cfg.ops.forward(en->cfg.ops.ctx, en->cfg.compute, &b, en->logits, en->bad, e);
 }
@@ -330,9 +376,8 @@ static void settle(engine *en, size_t n_seqs, status st, const err *e)
     const float *logits = en->logits;
     for (size_t i = 0; i < n_seqs; i++) {
         sequence *s = en->order[i]; /* may be gone after each of the calls below */
-        size_t last = s->step_first + s->step_rows - 1;
         const float *row = logits;
-        logits += st == ST_OK && en->rows[last].want_logits ? en->cfg.ops.shape->n_vocab : 0;
+        logits += s->step_logits * en->cfg.ops.shape->n_vocab;
         if (st != ST_OK) {
             sequence_fail(s, e);
         } else if (memchr(en->bad + s->step_first, 1, s->step_rows)) {
@@ -341,6 +386,21 @@ static void settle(engine *en, size_t n_seqs, status st, const err *e)
             sequence_advance(s, row, now_ns);
         }
     }
+}
+
+/* Tells what is about to be computed. */
+static void announce(engine *en, size_t n_seqs)
+{
+    bool any_prefill = false;
+    if (!en->cfg.before_step) {
+        return;
+    }
+    for (size_t i = 0; i < n_seqs; i++) {
+        const sequence *s = en->order[i];
+        en->steps[i] = (step_row){s->id_hash, (int32_t)s->kv->ids.len};
+        any_prefill = any_prefill || s->state == SEQ_PREFILL;
+    }
+    en->cfg.before_step(en->cfg.before_step_ctx, en->steps, n_seqs, any_prefill);
 }
 
 bool engine_step(engine *en)
@@ -356,6 +416,7 @@ bool engine_step(engine *en)
     for (size_t i = 0; i < n; i++) {
         en->order[i]->prefill_ns = en->order[i]->prefill_ns ? en->order[i]->prefill_ns : now_ns;
     }
+    announce(en, n);
     err e;
     err_clear(&e);
     mem_guard_enter();

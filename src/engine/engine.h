@@ -19,7 +19,8 @@
  *
  * Thread: one owner ("the engine thread") for everything but a request's cancel flag and engine_stats_read.
  * Sinks are called inside engine_step on that thread; they must not call back into the engine except
- * seq_cancel and seq_hold. No allocation per token once a request is admitted.
+ * seq_cancel, seq_cancel_guarded, seq_hold and seq_progress. No allocation per token once a request is
+ * admitted.
  */
 #ifndef HEARTH_ENGINE_ENGINE_H
 #define HEARTH_ENGINE_ENGINE_H
@@ -43,6 +44,12 @@ typedef struct engine engine;
 typedef struct session session;
 typedef struct sequence sequence;
 
+/* What a step is about to compute, for the status page: one entry per sequence in its batch. */
+typedef struct step_row {
+    uint64_t id_hash; /* the request's */
+    int32_t position; /* absolute, of the sequence's first row in this step */
+} step_row;
+
 typedef struct engine_config {
     forward_ops ops;        /* the model, or a test's pure function */
     const tokenizer *tok;   /* borrowed; NULL: pieces are empty, no end tokens (tests) */
@@ -54,6 +61,9 @@ typedef struct engine_config {
     size_t prefill_chunk;   /* prompt rows per sequence and step, 1 … ops.max_rows */
     size_t max_sequences;   /* running at once, 1 … ops.max_logit_rows */
     bool warm;              /* false: nothing is ever reused (--no-warm) */
+    /* Called before each forward pass, on the engine thread; NULL = nothing. It must not call the engine. */
+    void (*before_step)(void *ctx, const step_row *rows, size_t n, bool any_prefill);
+    void *before_step_ctx;
 } engine_config;
 
 status engine_new(const engine_config *cfg, engine **out, err *e);
@@ -77,6 +87,9 @@ status session_reset(session *s); /* same condition; resident ids gone, dirty cl
 bool session_busy(const session *s);
 bool session_dirty(const session *s);
 const int32_t *session_resident(const session *s, size_t *n); /* borrowed until the session changes */
+/* Tokens of this prompt that would not be computed if it were admitted on the session now; NULL, an anonymous
+ * request: 0. An estimate: what runs or waits on the session comes first. */
+int32_t session_would_reuse(const session *s, const int32_t *prompt, size_t n_prompt);
 
 typedef struct gen_token {
     int32_t token;
@@ -87,7 +100,7 @@ typedef struct gen_token {
 
 typedef struct gen_result {
     finish_reason reason;
-    const char *guard;     /* "" or the name of what cut it: "context", "deadline" … */
+    const char *guard;     /* "" or the name of what cut it: "context", "deadline" or seq_cancel_guarded's */
     bool stop_cut;         /* ended by a stop string */
     bool repaired_tail;    /* an unfinished last character became U+FFFD */
     const char *tail_text; /* text released by the end (held back for a stop string or a character) */
@@ -109,7 +122,13 @@ typedef struct gen_sink {
      * sequence is gone when it returns. */
     void (*done)(void *ctx, const gen_result *r);
     void (*failed)(void *ctx, const err *e);
+    /* Once, before the first token or, with nothing to generate, before done; never if the prompt was not
+     * computed to its end. n = n_prompt - 1; entry i is about prompt token i + 1: `token` and `chosen` are
+     * that token's, `top` the alternatives. Borrowed during the call. May be NULL: nobody asks. */
+    void (*prompt_probs)(void *ctx, const sampler_out *probs, size_t n);
 } gen_sink;
+
+#define GEN_MAX_STOP_IDS 64
 
 typedef struct gen_request {
     const int32_t *prompt; /* copied */
@@ -120,7 +139,17 @@ typedef struct gen_request {
     session *session;          /* NULL = anonymous */
     uint64_t deadline_ns;      /* on the clock's mono_ns; 0 = none */
     const atomic_bool *cancel; /* borrowed, may be NULL: set from any thread to cancel */
-    gen_sink sink;             /* all three functions */
+    gen_sink sink;             /* token, done and failed */
+    /* Copied; they end the reply as end-of-generation tokens do: not emitted, not counted, not forwarded, not
+     * drawn before min_tokens. ignore_eos does not concern them (one that is also an end-of-generation token
+     * it still forbids). At most GEN_MAX_STOP_IDS. */
+    const int32_t *stop_ids;
+    size_t n_stop_ids;
+    /* Alternatives for each prompt position from 1 on, 0 … SAMPLER_MAX_TOP_LOGPROBS; looked at only if the
+     * sink has prompt_probs, and then -1 = none. Such a request reuses nothing: every row of its prompt is
+     * computed, as many at a time as the model gives rows of logits. */
+    int32_t prompt_logprobs;
+    uint64_t id_hash; /* what before_step calls it; 0 = none */
 } gen_request;
 
 /* All fields are checked before the session is touched. ST_INVALID_FIELD, ST_CONTEXT_LENGTH (prompt does not
@@ -133,6 +162,11 @@ bool engine_step(engine *en);
 size_t engine_running(const engine *en); /* sequences that have not ended */
 
 void seq_cancel(sequence *s); /* takes effect at the next step's decision; idempotent */
+/* The same, and the result's guard is `guard` (static storage), unless seq_cancel came first. */
+void seq_cancel_guarded(sequence *s, const char *guard);
+/* How far the prompt is. *cached: reused tokens, 0 until admitted. *processed: prompt tokens whose state
+ * exists, cached ones included. */
+void seq_progress(const sequence *s, int32_t *cached, int32_t *processed);
 /* Held (EMIT_WAIT) from the next step on: keeps its pages, computes nothing, is not admitted; cancel and
  * deadline still end it. */
 void seq_hold(sequence *s, bool held);

@@ -44,6 +44,8 @@ struct sequence {
     resident own; /* pages of an anonymous sequence */
     ivec history; /* prompt, then generated tokens */
     logit_bias *bias;
+    int32_t *stop_ids;         /* [n_stop_ids] */
+    sampler_out *prompt_probs; /* [n_prompt - 1], or NULL: not asked for */
     stop_set *stops;
     stop_matcher stop;
     buf tail; /* text released by the end, from the seal until done */
@@ -58,6 +60,7 @@ struct sequence {
     seq_state state;
     bool held;
     bool cancel_asked;
+    const char *cancel_guard; /* static storage; "" if it has none */
     bool terminal_sent;
     bool stop_cut;
     bool repaired_tail;
@@ -66,6 +69,9 @@ struct sequence {
     sampling params;
     detok detok;
     size_t n_prompt;
+    size_t n_stop_ids;
+    int32_t n_prompt_top; /* alternatives per entry of prompt_probs */
+    uint64_t id_hash;
     size_t max_new;
     size_t promised_pages; /* reserved for it and not yet taken */
     size_t reused;
@@ -73,7 +79,9 @@ struct sequence {
     reset_reason reset;
     uint64_t deadline_ns;
     uint64_t submit_ns, admit_ns, prefill_ns, decode_ns, first_token_ns; /* 0 = not yet */
+    size_t step_limit;                                                   /* rows it may have in this step */
     size_t step_rows, step_first; /* its part of the batch of this step */
+    size_t step_logits;           /* how many of these rows want logits */
 };
 
 /* Written by the engine thread, read by any in engine_stats_read. All relaxed: each is a figure of its own
@@ -91,7 +99,8 @@ struct engine {
     batch_row *rows;  /* [ops.max_rows] */
     batch_seq *seqs;  /* [max_sequences] */
     sequence **order; /* [max_sequences] those in the batch */
-    float *logits;    /* [max_sequences][n_vocab] */
+    step_row *steps;  /* [max_sequences] for before_step */
+    float *logits;    /* [ops.max_logit_rows][n_vocab] */
     uint8_t *bad;     /* [ops.max_rows] */
     buf piece, text;  /* one token on its way out; reserved for the longest */
     /* borrowed */
@@ -130,8 +139,8 @@ void session_reclaim(session *s);
 status sequence_new(engine *en, const gen_request *r, size_t max_new, bool ceiling, sequence **out);
 /* QUEUED → PREFILL. The caller made sure of the pages: need_pages is for prompt and reply in all. */
 void sequence_admit(sequence *s, reset_reason reason, size_t reuse, size_t need_pages, uint64_t now_ns);
-/* The rows of this step were computed: PREFILL, DECODE and TAIL go on from here. logits: of its last row, if
- * it wanted them. */
+/* The rows of this step were computed: PREFILL, DECODE and TAIL go on from here. logits: of those of its rows
+ * that wanted them, in order. */
 void sequence_advance(sequence *s, const float *logits, uint64_t now_ns);
 bool sequence_cancelled(const sequence *s);
 bool sequence_overdue(const sequence *s, uint64_t now_ns);
@@ -144,6 +153,8 @@ void sequence_fail(sequence *s, const err *e);
 void sequence_spoil(sequence *s, uint64_t now_ns);
 /* Tokens that are known and not computed yet. */
 size_t sequence_pending(const sequence *s);
+/* Whether the row at this position of its history has to give logits. */
+bool sequence_wants_logits(const sequence *s, size_t position);
 /* Takes pages for the next n_rows rows out of what was promised. */
 status sequence_cover(sequence *s, size_t n_rows);
 

@@ -12,6 +12,8 @@
 #define STRING_CHUNK   4096
 #define SYSTEM_PAGE    4096
 #define PREFAULT_SLICE (16u << 20) /* bytes between two reports of progress */
+/* Rows of logits beyond one per sequence: prompts that are scored (prompt_logprobs) advance by these. */
+#define SCORE_ROWS 31
 
 struct instance {
     /* owned */
@@ -122,10 +124,11 @@ static status check_end_token(const tokenizer *tok, err *e)
 
 static status open_model(instance *in, const char *path, const instance_options *opt, size_t chunk, err *e)
 {
+    size_t max_rows = chunk + opt->max_sequences - 1; /* a full chunk beside the others' replies */
+    size_t max_logits = opt->max_sequences + SCORE_ROWS;
     model_options mo = {.kv_type = opt->kv_type,
-                        .max_rows =
-                            chunk + opt->max_sequences - 1, /* a full chunk beside the others' replies */
-                        .max_logit_rows = opt->max_sequences};
+                        .max_rows = max_rows,
+                        .max_logit_rows = max_logits < max_rows ? max_logits : max_rows};
     status st = gguf_open(path, &in->file, e);
     if (st == ST_OK) {
         st = tokenizer_open(in->file, &in->tok, e);

@@ -142,10 +142,12 @@ static void apply_bias(sampler *s, const sampling *p, const sampler_in *in)
         s->logits[p->bias[i].token] += p->bias[i].bias;
     }
     size_t n_generated = in->n_history - in->n_prompt;
-    if (p->ignore_eos || n_generated < (size_t)p->min_tokens) {
-        for (size_t i = 0; i < in->n_eog; i++) {
-            s->logits[in->eog[i]] = -INFINITY;
-        }
+    bool too_early = n_generated < (size_t)p->min_tokens;
+    for (size_t i = 0; (too_early || p->ignore_eos) && i < in->n_eog; i++) {
+        s->logits[in->eog[i]] = -INFINITY;
+    }
+    for (size_t i = 0; too_early && i < in->n_stop_ids; i++) {
+        s->logits[in->stop_ids[i]] = -INFINITY;
     }
 }
 
@@ -394,20 +396,21 @@ static int32_t draw_gumbel(const sampler *s, size_t n, uint64_t seed, int32_t po
     return best;
 }
 
-static void fill_logprobs(sampler *s, const sampling *p, const sampler_in *in, sampler_out *out)
+void sampler_score(sampler *s, const float *logits, int32_t token, int32_t n_top, sampler_out *out)
 {
     size_t n = (size_t)s->n_vocab;
-    float max = in->logits[s->kern->argmax(in->logits, n)];
+    float max = logits[s->kern->argmax(logits, n)];
     for (size_t i = 0; i < n; i++) {
-        s->exps[i] = in->logits[i] - max;
+        s->exps[i] = logits[i] - max;
     }
     s->kern->exp_array(s->exps, s->exps, n);
     float log_sum = fm_log(sum_all(s->exps, n));
-    out->chosen = (token_logprob){out->token, (in->logits[out->token] - max) - log_sum};
+    out->token = token;
+    out->chosen = (token_logprob){token, (logits[token] - max) - log_sum};
     candidate top[SAMPLER_MAX_TOP_LOGPROBS];
     out->n_top = 0;
-    if (p->top_logprobs > 0) {
-        out->n_top = (int32_t)select_top(in->logits, n, top, (size_t)p->top_logprobs);
+    if (n_top > 0) {
+        out->n_top = (int32_t)select_top(logits, n, top, (size_t)n_top);
     }
     for (int32_t i = 0; i < out->n_top; i++) {
         out->top[i] = (token_logprob){top[i].token, (top[i].value - max) - log_sum};
@@ -440,6 +443,6 @@ void sampler_draw(sampler *s, const sampling *params, const sampler_in *in, samp
     out->token = draw(s, params, in);
     out->n_top = 0;
     if (params->top_logprobs >= 0) {
-        fill_logprobs(s, params, in, out);
+        sampler_score(s, in->logits, out->token, params->top_logprobs, out);
     }
 }

@@ -38,7 +38,7 @@ typedef struct sampling {
     float presence_penalty;   /* finite; subtracted once from each generated token's logit */
     float frequency_penalty;  /* finite; subtracted per occurrence among generated tokens */
     int32_t repeat_last_n;    /* >= 0 tokens of prompt and reply the repetition penalty looks at; -1 = all */
-    int32_t min_tokens;       /* >= 0: no end-of-generation token before that many */
+    int32_t min_tokens;       /* >= 0: no end-of-generation token and no stop id before that many */
     bool ignore_eos;          /* end-of-generation tokens are never drawn */
     uint64_t seed;          /* as drawn or given; 0 is only "not yet drawn" on the wire, here it is a seed */
     const logit_bias *bias; /* borrowed, ascending token, no duplicates */
@@ -65,6 +65,8 @@ typedef struct sampler_in {
     int32_t position;   /* absolute position of the token to be drawn = n_history */
     const int32_t *eog; /* end-of-generation ids, ascending */
     size_t n_eog;
+    const int32_t *stop_ids; /* more ids that unmet min_tokens forbid; ignore_eos does not */
+    size_t n_stop_ids;
 } sampler_in;
 
 typedef struct sampler_out {
@@ -80,5 +82,8 @@ void sampler_free(sampler *s);
 /* params must have passed sampling_check. If bias forbids everything the lowest id among the largest unbiased
  * logits is drawn. */
 void sampler_draw(sampler *s, const sampling *params, const sampler_in *in, sampler_out *out);
+/* What the same row of logits says about a token that stands there already: its logprob in chosen and n_top
+ * (0 … SAMPLER_MAX_TOP_LOGPROBS) alternatives, by the same arithmetic. */
+void sampler_score(sampler *s, const float *logits, int32_t token, int32_t n_top, sampler_out *out);
 
 #endif

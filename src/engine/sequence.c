@@ -17,10 +17,40 @@ static void sequence_free(sequence *s)
     }
     ivec_release(&s->history);
     mem_free(s->bias);
+    mem_free(s->stop_ids);
+    mem_free(s->prompt_probs);
     stop_set_free(s->stops);
     stop_matcher_release(&s->stop);
     buf_release(&s->tail);
     mem_free(s);
+}
+
+static status copy_lists(sequence *s, const gen_request *r)
+{
+    if (r->params.n_bias > 0) {
+        s->bias = mem_alloc_array(r->params.n_bias, sizeof *s->bias);
+        if (!s->bias) {
+            return ST_NOMEM;
+        }
+        memcpy(s->bias, r->params.bias, r->params.n_bias * sizeof *s->bias);
+    }
+    s->params.bias = s->bias;
+    if (r->n_stop_ids > 0) {
+        s->stop_ids = mem_alloc_array(r->n_stop_ids, sizeof *s->stop_ids);
+        if (!s->stop_ids) {
+            return ST_NOMEM;
+        }
+        memcpy(s->stop_ids, r->stop_ids, r->n_stop_ids * sizeof *s->stop_ids);
+        s->n_stop_ids = r->n_stop_ids;
+    }
+    if (r->sink.prompt_probs && r->prompt_logprobs >= 0) {
+        s->prompt_probs = mem_alloc_array(s->n_prompt - 1, sizeof *s->prompt_probs); /* not NULL for 0 */
+        if (!s->prompt_probs) {
+            return ST_NOMEM;
+        }
+        s->n_prompt_top = r->prompt_logprobs;
+    }
+    return ST_OK;
 }
 
 /* Everything the sequence will need until its end is allocated here. */
@@ -30,15 +60,10 @@ static status allocate(sequence *s, const gen_request *r)
     if (!size_add(s->n_prompt, s->max_new, &n_total)) {
         return ST_NOMEM;
     }
-    if (r->params.n_bias > 0) {
-        s->bias = mem_alloc_array(r->params.n_bias, sizeof *s->bias);
-        if (!s->bias) {
-            return ST_NOMEM;
-        }
-        memcpy(s->bias, r->params.bias, r->params.n_bias * sizeof *s->bias);
+    status st = copy_lists(s, r);
+    if (st == ST_OK) {
+        st = ivec_reserve(&s->history, n_total);
     }
-    s->params.bias = s->bias;
-    status st = ivec_reserve(&s->history, n_total);
     if (st == ST_OK) {
         st = ivec_append(&s->history, r->prompt, s->n_prompt);
     }
@@ -66,6 +91,8 @@ status sequence_new(engine *en, const gen_request *r, size_t max_new, bool ceili
     s->n_prompt = r->n_prompt;
     s->max_new = max_new;
     s->ceiling = ceiling;
+    s->id_hash = r->id_hash;
+    s->cancel_guard = "";
     s->deadline_ns = r->deadline_ns;
     s->stops = r->stops;
     stop_matcher_init(&s->stop, s->stops);
@@ -118,6 +145,13 @@ void sequence_admit(sequence *s, reset_reason reason, size_t reuse, size_t need_
 size_t sequence_pending(const sequence *s)
 {
     return s->history.len - s->kv->ids.len;
+}
+
+bool sequence_wants_logits(const sequence *s, size_t position)
+{
+    bool last = position + 1 == s->history.len; /* of what is known: a token is drawn from it */
+    bool draws = last && s->state != SEQ_TAIL && s->max_new > 0;
+    return draws || (s->prompt_probs && position + 1 < s->n_prompt);
 }
 
 status sequence_cover(sequence *s, size_t n_rows)
@@ -224,6 +258,9 @@ static const char *guard_name(const sequence *s)
     if (s->sealed == FINISH_TIMEOUT) {
         return "deadline";
     }
+    if (s->sealed == FINISH_CANCELLED) {
+        return s->cancel_guard;
+    }
     return s->sealed == FINISH_LENGTH && s->ceiling ? "context" : "";
 }
 
@@ -302,8 +339,21 @@ static void draw(sequence *s, const float *logits, sampler_out *out)
                      .n_prompt = s->n_prompt,
                      .position = (int32_t)s->history.len,
                      .eog = en->eog,
-                     .n_eog = en->n_eog};
+                     .n_eog = en->n_eog,
+                     .stop_ids = s->stop_ids,
+                     .n_stop_ids = s->n_stop_ids};
     sampler_draw(en->sampler, &s->params, &in, out);
+}
+
+/* Whether drawing it ends the reply without being part of it. */
+static bool is_terminal(const sequence *s, int32_t token)
+{
+    for (size_t i = 0; i < s->n_stop_ids; i++) {
+        if (s->stop_ids[i] == token) {
+            return true;
+        }
+    }
+    return s->en->cfg.tok && tokenizer_is_eog(s->en->cfg.tok, token);
 }
 
 /* Adds the drawn token to the reply and finds out what ends it by that; then seals the outcome. */
@@ -311,7 +361,7 @@ static status decide(sequence *s, int32_t token, bool *emit, uint64_t now_ns)
 {
     finish_causes c = {0};
     status st = ST_OK;
-    if (s->en->cfg.tok && tokenizer_is_eog(s->en->cfg.tok, token)) {
+    if (is_terminal(s, token)) {
         c.end_token = true; /* neither emitted nor counted nor forwarded */
         *emit = false;
     } else {
@@ -371,10 +421,27 @@ static void next_token(sequence *s, const float *logits, uint64_t now_ns)
     }
 }
 
+/* Keeps what the rows of this step say about the prompt tokens behind them. first: position of its first row.
+ * Returns the logits that are left. */
+static const float *score_prompt(sequence *s, size_t first, const float *logits)
+{
+    engine *en = s->en;
+    mem_guard_enter();
+    for (size_t i = first; s->prompt_probs && i < first + s->step_rows && i + 1 < s->n_prompt; i++) {
+        sampler_score(en->sampler, logits, s->history.data[i + 1], s->n_prompt_top, &s->prompt_probs[i]);
+        logits += en->cfg.ops.shape->n_vocab;
+    }
+    mem_guard_leave();
+    return logits;
+}
+
 /* PREFILL → the first token, or, with nothing to generate, the end. */
 static void prefilled(sequence *s, const float *logits, uint64_t now_ns)
 {
     s->decode_ns = now_ns;
+    if (s->prompt_probs) {
+        s->sink.prompt_probs(s->sink.ctx, s->prompt_probs, s->n_prompt - 1);
+    }
     if (s->max_new > 0) {
         next_token(s, logits, now_ns);
         return;
@@ -388,7 +455,7 @@ static void prefilled(sequence *s, const float *logits, uint64_t now_ns)
 
 void sequence_advance(sequence *s, const float *logits, uint64_t now_ns)
 {
-    size_t n = s->step_rows;
+    size_t n = s->step_rows, first = s->kv->ids.len;
     status st = ivec_append(&s->kv->ids, s->history.data + s->kv->ids.len, n);
     if (st != ST_OK) {
         fail_status(s, st);
@@ -398,6 +465,7 @@ void sequence_advance(sequence *s, const float *logits, uint64_t now_ns)
     case SEQ_PREFILL:
         s->prefilled += n;
         counter_add(&s->en->count.prefilled, n);
+        logits = score_prompt(s, first, logits);
         if (sequence_pending(s) == 0) {
             prefilled(s, logits, now_ns);
         }
@@ -417,6 +485,20 @@ void sequence_advance(sequence *s, const float *logits, uint64_t now_ns)
 void seq_cancel(sequence *s)
 {
     s->cancel_asked = true;
+}
+
+void seq_cancel_guarded(sequence *s, const char *guard)
+{
+    if (!s->cancel_asked) {
+        s->cancel_guard = guard;
+        s->cancel_asked = true;
+    }
+}
+
+void seq_progress(const sequence *s, int32_t *cached, int32_t *processed)
+{
+    *cached = (int32_t)s->reused;
+    *processed = (int32_t)(s->reused + s->prefilled);
 }
 
 void seq_hold(sequence *s, bool held)

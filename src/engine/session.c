@@ -79,6 +79,15 @@ const int32_t *session_resident(const session *s, size_t *n)
     return s->kv.ids.data;
 }
 
+int32_t session_would_reuse(const session *s, const int32_t *prompt, size_t n_prompt)
+{
+    size_t reuse = 0;
+    if (s && n_prompt > 0) {
+        session_match(s, s->en->cfg.warm, prompt, n_prompt, &reuse);
+    }
+    return (int32_t)reuse;
+}
+
 reset_reason session_match(const session *s, bool warm, const int32_t *prompt, size_t n, size_t *reuse)
 {
     *reuse = 0;
