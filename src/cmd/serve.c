@@ -57,12 +57,13 @@ static int serve(const model_options_args *m, char *path, const char *host, uint
         list[n++] = kv;
     }
     model_id(path, id, sizeof id);
-    serve_config cfg = {.host = host,
-                        .port = port,
-                        .model_id = id,
-                        .worker_argv = list,
-                        .max_body_bytes = SERVE_DEFAULT_MAX_BODY,
-                        .listening = print_listening};
+    const serve_model served = {.id = id, .worker_argv = list};
+    serve_config cfg = serve_config_default();
+    cfg.models = &served;
+    cfg.n_models = 1;
+    cfg.host = host;
+    cfg.port = port;
+    cfg.listening = print_listening;
     return serve_run(&cfg) == 0 ? EXIT_OK : EXIT_FAILED;
 }
 

@@ -44,7 +44,8 @@ static void on_ready(void *ctx)
     serve_daemon *d = ctx;
     if (!d->announced) {
         d->announced = true;
-        log_emit(LOG_INFO, "serve", "listening=%s model=\"%s\"", http_server_url(d->http), d->cfg->model_id);
+        log_emit(LOG_INFO, "serve", "listening=%s model=\"%s\"", http_server_url(d->http),
+                 d->cfg->models[0].id);
         if (d->cfg->listening) {
             d->cfg->listening(d->cfg->listening_ctx, http_server_url(d->http));
         }
@@ -55,7 +56,7 @@ static void on_failed(void *ctx)
 {
     serve_daemon *d = ctx;
     log_emit(LOG_ERROR, "serve", "event=given_up model=\"%s\" reason=\"no worker can be started\"",
-             d->cfg->model_id);
+             d->cfg->models[0].id);
     d->worker_stopped = true;
     if (!d->stopping) {
         begin_stop(d, 1);
@@ -93,7 +94,7 @@ static void on_signal(evutil_socket_t sig, short what, void *ctx)
 
 static status open_all(serve_daemon *d, err *e)
 {
-    const worker_link_config link = {.argv = d->cfg->worker_argv,
+    const worker_link_config link = {.argv = d->cfg->models[0].worker_argv,
                                      .clock = d->service.clock,
                                      .ready = on_ready,
                                      .failed = on_failed,
@@ -135,12 +136,21 @@ static void close_all(serve_daemon *d)
     }
 }
 
+serve_config serve_config_default(void)
+{
+    return (serve_config){.host = "127.0.0.1",
+                          .max_body_bytes = SERVE_DEFAULT_MAX_BODY,
+                          .limits = service_limits_default(),
+                          .drain_ms = SERVE_DEFAULT_DRAIN_MS,
+                          .sse_keepalive_ms = SERVE_DEFAULT_KEEPALIVE_MS};
+}
+
 int serve_run(const serve_config *cfg)
 {
     err e;
     serve_daemon d = {.cfg = cfg, .rc = 1};
     struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
-    d.service.model_id = cfg->model_id;
+    d.service.model_id = cfg->models[0].id;
     d.service.clock = clock_system();
     event_set_mem_functions(mem_alloc, mem_realloc, mem_free);
     sigaction(SIGPIPE, &ignore, &before); /* a client or worker that is gone is an error of write */

@@ -1,10 +1,8 @@
 /*
- * serve: the daemon. One loop thread (libevent) owns the listening socket, HTTP connections and the worker;
- * it parses no model file and runs no tensor code. serve_run returns when SIGTERM or SIGINT has been handled.
- *
- * Until "The wire and the front door": one model, one worker, plain dialect, requests to the worker one after
- * another in FIFO order, bounded (SERVE_MAX_WAITING); routes /v1/completions (streamed and not), /v1/models,
- * /health.
+ * serve: the daemon. One loop thread (libevent) owns sockets, HTTP connections, queues and the connections to
+ * the workers, one per model; it parses no model file and runs no tensor code. serve_run returns when SIGTERM
+ * or SIGINT has been handled: no new connections, replies may finish for drain_ms, then they are ended with an
+ * error; a second signal ends everything at once.
  */
 #ifndef HEARTH_SERVE_SERVE_H
 #define HEARTH_SERVE_SERVE_H
@@ -12,21 +10,42 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SERVE_MAX_WAITING      256u
-#define SERVE_DEFAULT_MAX_BODY ((size_t)6 << 20)
+#include "base/clock.h"
+#include "serve/model_service.h"
+
+#define SERVE_DEFAULT_MAX_BODY     ((size_t)6 << 20)
+#define SERVE_DEFAULT_DRAIN_MS     3000
+#define SERVE_DEFAULT_KEEPALIVE_MS 15000
+
+typedef enum sse_keepalive_kind { SSE_KEEPALIVE_COMMENT, SSE_KEEPALIVE_DELTA } sse_keepalive_kind;
+
+typedef struct serve_model {  /* borrowed */
+    const char *id;           /* what /v1/models calls it; unique */
+    char *const *worker_argv; /* NULL-terminated; [0] is the program to exec */
+} serve_model;
 
 typedef struct serve_config { /* borrowed until serve_run returns */
-    const char *host;
-    uint16_t port;            /* 0 = any free one; the line "listening on http://HOST:PORT" tells which */
-    const char *model_id;     /* what /v1/models calls the model */
-    char *const *worker_argv; /* NULL-terminated; [0] is the program to exec */
+    const serve_model *models;
+    size_t n_models;       /* >= 1 */
+    const char *host;      /* NULL with a unix_path = no TCP */
+    uint16_t port;         /* 0 = any free one; the line "listening on http://HOST:PORT" tells which */
+    const char *unix_path; /* NULL = none */
+    const char *keys_path; /* file of API keys, NULL = everybody is the anonymous one */
     size_t max_body_bytes;
-    void (*listening)(void *ctx,
-                      const char *url); /* called once, when the worker is ready and the socket listens */
+    service_limits limits; /* of each model */
+    uint64_t drain_ms;
+    uint64_t sse_keepalive_ms; /* 0 = off */
+    sse_keepalive_kind sse_keepalive_kind;
+    const clock_src *clock; /* NULL = the system's */
+    /* Called once, when the socket listens and every model is ready or failed, one of them ready. */
+    void (*listening)(void *ctx, const char *url);
     void *listening_ctx;
 } serve_config;
 
-/* 0 after a clean shutdown; 1 if it could not start (the reason is logged). */
+/* Everything at its default: no models, 127.0.0.1 and any port. */
+serve_config serve_config_default(void);
+
+/* 0 after a clean shutdown; 1 if it could not start, or no model could be loaded (the reason is logged). */
 int serve_run(const serve_config *cfg);
 
 #endif

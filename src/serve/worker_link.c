@@ -11,10 +11,10 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "serve/serve.h"
 #include "serve/worker_proc.h"
 #include "wire/line.h"
 
+#define SERVE_MAX_WAITING 256u
 #define DRAIN_S 1 /* between the end of a worker and the end of its stdout, whichever comes first */
 
 typedef enum link_state { LINK_DOWN, LINK_STARTING, LINK_READY, LINK_LOSING, LINK_STOPPED } link_state;

@@ -14,7 +14,7 @@
  * A job ends exactly once: with a last frame (done or error), with on_lost, or with worker_link_drop.
  *
  * Loop thread only. No callback is called from inside worker_link_open, _submit or _drop; worker_link_stop
- * calls on_lost and may call stopped. Limits: SERVE_MAX_WAITING jobs and LINK_MAX_WAITING_BYTES of their
+ * calls on_lost and may call stopped. Limits: 256 jobs and LINK_MAX_WAITING_BYTES of their
  * lines wait; a frame has at most LINK_MAX_FRAME_BYTES.
  */
 #ifndef HEARTH_SERVE_WORKER_LINK_H

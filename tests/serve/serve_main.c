@@ -18,10 +18,11 @@ static void print_listening(void *ctx, const char *url)
 int main(int argc, char **argv)
 {
     static int log_fd = STDERR_FILENO;
-    serve_config cfg = {.host = "127.0.0.1",
-                        .model_id = "stub",
-                        .max_body_bytes = SERVE_DEFAULT_MAX_BODY,
-                        .listening = print_listening};
+    serve_model model = {.id = "stub"};
+    serve_config cfg = serve_config_default();
+    cfg.models = &model;
+    cfg.n_models = 1;
+    cfg.listening = print_listening;
     int option;
     while ((option = getopt(argc, argv, "+b:p:h:")) != -1) {
         if (option == 'b') {
@@ -37,7 +38,7 @@ int main(int argc, char **argv)
     if (optind >= argc) {
         return 2;
     }
-    cfg.worker_argv = argv + optind;
+    model.worker_argv = argv + optind;
     log_set_sink(log_fd_sink, &log_fd, LOG_INFO);
     return serve_run(&cfg);
 }
