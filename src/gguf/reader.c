@@ -114,8 +114,8 @@ static void part_close(gguf_part *part)
     }
 }
 
-/* path is in the arena. */
-static status part_open(gguf_file *f, gguf_part *part, const char *path, err *e)
+/* Opens and maps the part; path is in the arena. */
+static status part_open(gguf_part *part, const char *path, err *e)
 {
     size_t stem_len;
     uint64_t no, count;
@@ -124,14 +124,13 @@ static status part_open(gguf_file *f, gguf_part *part, const char *path, err *e)
         const char *slash = strrchr(path, '/');
         part->label = slash ? slash + 1 : path;
     }
-    status st = part_map(part, e);
-    if (st == ST_OK) {
-        st = gguf_table_parse(f, part, e);
-    }
-    if (st == ST_OK) {
-        st = gguf_data_check(f, part, e);
-    }
-    return st;
+    return part_map(part, e);
+}
+
+static status part_parse(gguf_file *f, gguf_part *part, err *e)
+{
+    status st = gguf_table_parse(f, part, e);
+    return st == ST_OK ? gguf_data_check(f, part, e) : st;
 }
 
 static gguf_file *file_new(size_t n_parts)
@@ -166,62 +165,137 @@ void gguf_close(gguf_file *f)
     mem_free(f);
 }
 
-/* f->parts[0] holds the part that was named; makes room for all of its set and opens the others. */
-static status open_others(gguf_file *f, err *e)
+/*
+ * Files before they are looked into
+ */
+struct gguf_files {
+    gguf_file *f; /* owned: as many parts as the name tells, opened as far as that went; nothing parsed */
+    size_t named; /* the part that was asked for */
+    /* The first of the others that cannot be used, if one cannot: parts from here on are not open. It is no
+     * error before the named part says that it is one of a set. */
+    size_t failed; /* n_parts: none */
+    err failure;
+};
+
+static void open_others(gguf_files *s, const char *path, size_t stem_len)
 {
-    gguf_part named = f->parts[0];
+    gguf_file *f = s->f;
+    for (size_t i = 0; i < f->n_parts; i++) {
+        if (i == s->named) {
+            continue;
+        }
+        const char *other = gguf_split_path(&f->mem, path, stem_len, i, f->n_parts);
+        status st = other ? part_open(&f->parts[i], other, &s->failure)
+                          : err_set(&s->failure, ST_NOMEM, NULL, "cannot open %s: out of memory", path);
+        if (st != ST_OK) {
+            s->failed = i;
+            return;
+        }
+    }
+}
+
+status gguf_files_open(const char *path, gguf_files **out, err *e)
+{
+    size_t stem_len = 0;
+    uint64_t no = 0, count = 1;
+    if (!gguf_split_name(path, &stem_len, &no, &count) || count > GGUF_MAX_PARTS) {
+        no = 0;
+        count = 1; /* too many: what the file itself says will be refused */
+    }
+    gguf_files *s = mem_calloc(1, sizeof *s);
+    gguf_file *f = s ? file_new((size_t)count) : NULL;
+    const char *own_path = f ? arena_strndup(&f->mem, path, strlen(path)) : NULL;
+    if (!own_path) {
+        gguf_close(f);
+        mem_free(s);
+        return err_set(e, ST_NOMEM, NULL, "cannot open %s: out of memory", path);
+    }
+    *s = (gguf_files){.f = f, .named = (size_t)no, .failed = f->n_parts};
+    status st = part_open(&f->parts[s->named], own_path, e);
+    if (st != ST_OK) {
+        gguf_files_close(s);
+        return st;
+    }
+    open_others(s, own_path, stem_len);
+    *out = s;
+    return ST_OK;
+}
+
+void gguf_files_close(gguf_files *s)
+{
+    if (s) {
+        gguf_close(s->f);
+        mem_free(s);
+    }
+}
+
+uint64_t gguf_files_bytes(const gguf_files *s)
+{
+    return gguf_file_bytes(s->f);
+}
+
+/* The named part says that it is one of a set: does its name say so too? */
+static status check_name(const gguf_part *named, err *e)
+{
     gguf_str key = {"split.count", strlen("split.count")};
     size_t stem_len;
     uint64_t no, count;
-
-    if (!gguf_split_name(named.path, &stem_len, &no, &count)) {
-        return gguf_part_fail(&named, e, 0, "key", key,
+    if (!gguf_split_name(named->path, &stem_len, &no, &count)) {
+        return gguf_part_fail(named, e, 0, "key", key,
                               "the file is part %llu of %llu but is not named NAME-%05llu-of-%05llu.gguf",
-                              (unsigned long long)named.split_no + 1, (unsigned long long)named.split_count,
-                              (unsigned long long)named.split_no + 1, (unsigned long long)named.split_count);
+                              (unsigned long long)named->split_no + 1, (unsigned long long)named->split_count,
+                              (unsigned long long)named->split_no + 1,
+                              (unsigned long long)named->split_count);
     }
-    if (no != named.split_no || count != named.split_count) {
-        return gguf_part_fail(&named, e, 0, "key", key,
+    if (no != named->split_no || count != named->split_count) {
+        return gguf_part_fail(named, e, 0, "key", key,
                               "the file says it is part %llu of %llu, its name says %llu of %llu",
-                              (unsigned long long)named.split_no + 1, (unsigned long long)named.split_count,
+                              (unsigned long long)named->split_no + 1, (unsigned long long)named->split_count,
                               (unsigned long long)no + 1, (unsigned long long)count);
-    }
-    gguf_part *parts = arena_calloc(&f->mem, (size_t)count, sizeof *parts);
-    if (!parts) {
-        return err_set(e, ST_NOMEM, NULL, "cannot open %s: out of memory", named.path);
-    }
-    for (size_t i = 0; i < count; i++) {
-        parts[i].fd = -1;
-    }
-    parts[no] = named;
-    f->parts = parts;
-    f->n_parts = (size_t)count;
-    for (size_t i = 0; i < count; i++) {
-        if (i == no) {
-            continue;
-        }
-        const char *path = gguf_split_path(&f->mem, named.path, stem_len, i, count);
-        status st = path ? part_open(f, &parts[i], path, e)
-                         : err_set(e, ST_NOMEM, NULL, "cannot open %s: out of memory", named.path);
-        if (st != ST_OK) {
-            return st;
-        }
     }
     return ST_OK;
 }
 
-status gguf_open(const char *path, gguf_file **out, err *e)
+static status parse_others(gguf_file *f, const gguf_files *s, err *e)
 {
-    gguf_file *f = file_new(1);
-    const char *own_path = f ? arena_strndup(&f->mem, path, strlen(path)) : NULL;
-    if (!own_path) {
-        gguf_close(f);
-        return err_set(e, ST_NOMEM, NULL, "cannot open %s: out of memory", path);
+    status st = check_name(&f->parts[s->named], e);
+    for (size_t i = 0; i < f->n_parts && st == ST_OK; i++) {
+        if (i == s->failed) {
+            if (e) {
+                *e = s->failure;
+            }
+            st = s->failure.code;
+        } else if (i != s->named) {
+            st = part_parse(f, &f->parts[i], e);
+        }
     }
-    status st = part_open(f, &f->parts[0], own_path, e);
-    if (st == ST_OK && f->parts[0].split_count > 1) {
-        st = open_others(f, e);
+    return st;
+}
+
+/* A file that is whole by itself, whatever its name: the neighbours are none of its own. */
+static void keep_only(gguf_file *f, size_t named)
+{
+    gguf_part part = f->parts[named];
+    for (size_t i = 0; i < f->n_parts; i++) {
+        if (i != named) {
+            part_close(&f->parts[i]);
+        }
     }
+    f->parts[0] = part;
+    f->n_parts = 1;
+}
+
+status gguf_files_parse_take(gguf_files *s, gguf_file **out, err *e)
+{
+    gguf_file *f = s->f;
+    s->f = NULL;
+    status st = part_parse(f, &f->parts[s->named], e);
+    if (st == ST_OK && f->parts[s->named].split_count > 1) {
+        st = parse_others(f, s, e);
+    } else if (st == ST_OK) {
+        keep_only(f, s->named);
+    }
+    gguf_files_close(s);
     if (st == ST_OK) {
         st = gguf_split_join(f, e);
     }
@@ -231,6 +305,13 @@ status gguf_open(const char *path, gguf_file **out, err *e)
     }
     *out = f;
     return ST_OK;
+}
+
+status gguf_open(const char *path, gguf_file **out, err *e)
+{
+    gguf_files *s = NULL;
+    status st = gguf_files_open(path, &s, e);
+    return st == ST_OK ? gguf_files_parse_take(s, out, e) : st;
 }
 
 status gguf_open_memory(const void *const *parts, const size_t *n_bytes, size_t n_parts, gguf_file **out,
@@ -244,10 +325,7 @@ status gguf_open_memory(const void *const *parts, const size_t *n_bytes, size_t 
     for (size_t i = 0; st == ST_OK && i < n_parts; i++) {
         f->parts[i].bytes = parts[i];
         f->parts[i].size = n_bytes[i];
-        st = gguf_table_parse(f, &f->parts[i], e);
-        if (st == ST_OK) {
-            st = gguf_data_check(f, &f->parts[i], e);
-        }
+        st = part_parse(f, &f->parts[i], e);
     }
     if (st == ST_OK) {
         st = gguf_split_join(f, e);
@@ -290,6 +368,12 @@ bool gguf_changed(const gguf_file *f)
 uint32_t gguf_version(const gguf_file *f)
 {
     return f->parts[0].version;
+}
+
+const void *gguf_part_bytes(const gguf_file *f, size_t part, uint64_t *n_bytes)
+{
+    *n_bytes = f->parts[part].size;
+    return f->parts[part].bytes;
 }
 
 uint64_t gguf_file_bytes(const gguf_file *f)

@@ -86,15 +86,29 @@ typedef struct gguf_tensor {
     uint64_t offset; /* of the data in that file */
 } gguf_tensor;
 
+/*
+ * Opening in two steps, for a process that goes into a sandbox in between. gguf_files_open opens and maps
+ * `path` and, if it is named NAME-00001-of-00003.gguf, the parts named like it (read-only, close-on-exec,
+ * regular files only); it looks at none of their bytes. gguf_files_parse_take checks the tables and needs
+ * nothing from outside the process; the files are its own from the call on, also when it fails. A part that
+ * is missing is its error, not the opening's: only the file itself tells whether it needs the others.
+ */
+typedef struct gguf_files gguf_files;
 typedef struct gguf_file gguf_file;
 
-/* Opens `path`; if it is a part of a split (split.count > 1) all parts named like it are opened too. */
+status gguf_files_open(const char *path, gguf_files **out, err *e);
+void gguf_files_close(gguf_files *s);           /* NULL is fine */
+uint64_t gguf_files_bytes(const gguf_files *s); /* of all that could be opened */
+status gguf_files_parse_take(gguf_files *s, gguf_file **out, err *e);
+/* Both steps: opens `path`, and all parts named like it if it is a part of a split (split.count > 1). */
 status gguf_open(const char *path, gguf_file **out, err *e);
 void gguf_close(gguf_file *f);
 
 uint32_t gguf_version(const gguf_file *f);
 uint64_t gguf_file_bytes(const gguf_file *f); /* all parts */
 size_t gguf_parts(const gguf_file *f);
+/* The bytes of one part, as the mapping shows them. */
+const void *gguf_part_bytes(const gguf_file *f, size_t part, uint64_t *n_bytes);
 bool gguf_changed(const gguf_file *f); /* size, mtime or inode of a part is not what it was at open */
 
 size_t gguf_n_kv(const gguf_file *f); /* of the first part */

@@ -1,4 +1,5 @@
 /* split: several parts as one file, and the sets that must be refused. */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -209,6 +210,104 @@ static void test_count_without_number(void **state)
     unlink(part_path("n", 0));
 }
 
+static size_t n_open_fds(void)
+{
+    size_t n = 0;
+    for (int fd = 0; fd < 256; fd++) {
+        n += fcntl(fd, F_GETFD) >= 0;
+    }
+    return n;
+}
+
+/* Those that would stay open over exec. */
+static size_t n_inherited_fds(void)
+{
+    size_t n = 0;
+    for (int fd = 0; fd < 256; fd++) {
+        n += fcntl(fd, F_GETFD) == 0;
+    }
+    return n;
+}
+
+/* All that opening needs from outside comes first: afterwards the names may be gone (or the process shut in). */
+static void test_two_steps(void **state)
+{
+    size_t before = n_open_fds(), inherited = n_inherited_fds();
+    for (size_t named = 0; named < N_PARTS; named++) {
+        gguf_files *s = NULL;
+        gguf_file *f = NULL;
+        err e;
+        err_clear(&e);
+        set_write("t", good);
+        assert_int_equal(gguf_files_open(part_path("t", named), &s, &e), ST_OK);
+        assert_int_equal(n_open_fds(), before + N_PARTS);
+        assert_int_equal(n_inherited_fds(), inherited);
+        uint64_t bytes = gguf_files_bytes(s);
+        set_remove("t");
+        if (gguf_files_parse_take(s, &f, &e) != ST_OK) {
+            fail_msg("part %zu: %s", named, e.msg);
+        }
+        assert_int_equal(gguf_parts(f), N_PARTS);
+        assert_int_equal(gguf_n_tensors(f), 2);
+        assert_int_equal(gguf_file_bytes(f), bytes);
+        gguf_close(f);
+        assert_int_equal(n_open_fds(), before);
+    }
+    gguf_files_close(NULL);
+}
+
+/* What the name promises and the file does not need is neither an error nor kept. */
+static void test_named_like_a_part(void **state)
+{
+    const part_spec whole = {0, 1, 1, "a.weight", false};
+    for (int neighbours = 0; neighbours < 2; neighbours++) {
+        for (size_t named = 0; named < N_PARTS; named++) {
+            gguf_files *s = NULL;
+            gguf_file *f = NULL;
+            err e;
+            size_t before = n_open_fds();
+            uint64_t n_bytes;
+            err_clear(&e);
+            if (neighbours) {
+                set_write("w", good);
+            }
+            part_write(&whole, part_path("w", named));
+            assert_int_equal(gguf_files_open(part_path("w", named), &s, &e), ST_OK);
+            if (gguf_files_parse_take(s, &f, &e) != ST_OK) {
+                fail_msg("part %zu: %s", named, e.msg);
+            }
+            assert_int_equal(gguf_parts(f), 1);
+            assert_int_equal(n_open_fds(), before + 1);
+            assert_memory_equal(gguf_part_bytes(f, 0, &n_bytes), "GGUF", 4);
+            assert_int_equal(n_bytes, gguf_file_bytes(f));
+            gguf_close(f);
+            assert_int_equal(n_open_fds(), before);
+            set_remove("w");
+            unlink(part_path("w", named));
+        }
+    }
+}
+
+static void test_files_not_parsed(void **state)
+{
+    gguf_files *s = NULL;
+    gguf_file *f = NULL;
+    err e;
+    size_t before = n_open_fds();
+    /* missing neighbours are the second step's error */
+    part_write(&good[0], part_path("p", 0));
+    assert_int_equal(gguf_files_open(part_path("p", 0), &s, &e), ST_OK);
+    assert_int_equal(gguf_files_parse_take(s, &f, &e), ST_NOT_FOUND);
+    assert_non_null(strstr(e.msg, "p-00002-of-00003.gguf"));
+    assert_int_equal(n_open_fds(), before);
+    assert_int_equal(gguf_files_open(part_path("p", 0), &s, &e), ST_OK);
+    gguf_files_close(s); /* never parsed at all */
+    assert_int_equal(n_open_fds(), before);
+    unlink(part_path("p", 0));
+    assert_int_equal(gguf_files_open(part_path("p", 0), &s, &e), ST_NOT_FOUND);
+    assert_string_equal(e.field, "path");
+}
+
 static void test_out_of_memory(void **state)
 {
     set_write("m", good);
@@ -235,7 +334,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_any_part_opens_all), cmocka_unit_test(test_bad_sets),
         cmocka_unit_test(test_renamed_part),       cmocka_unit_test(test_count_without_number),
-        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_two_steps),          cmocka_unit_test(test_named_like_a_part),
+        cmocka_unit_test(test_files_not_parsed),   cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests_name("gguf-split", tests, NULL, temp_folder_remove);
 }
