@@ -30,6 +30,11 @@ struct instance {
     instance_info info;
 };
 
+struct instance_source {
+    gguf_files *files; /* owned; NULL once taken */
+    cpu_limit limit;
+};
+
 instance_options instance_options_default(void)
 {
     return (instance_options){.cpu = KERN_SET_COUNT - 1, .kv_type = KV_F16, .max_sequences = 8, .warm = true};
@@ -122,14 +127,14 @@ static status check_end_token(const tokenizer *tok, err *e)
                            "a known end-of-turn name");
 }
 
-static status open_model(instance *in, const char *path, const instance_options *opt, size_t chunk, err *e)
+static status open_model(instance *in, gguf_files *take, const instance_options *opt, size_t chunk, err *e)
 {
     size_t max_rows = chunk + opt->max_sequences - 1; /* a full chunk beside the others' replies */
     size_t max_logits = opt->max_sequences + SCORE_ROWS;
     model_options mo = {.kv_type = opt->kv_type,
                         .max_rows = max_rows,
                         .max_logit_rows = max_logits < max_rows ? max_logits : max_rows};
-    status st = gguf_open(path, &in->file, e);
+    status st = gguf_files_parse_take(take, &in->file, e);
     if (st == ST_OK) {
         st = tokenizer_open(in->file, &in->tok, e);
     }
@@ -146,24 +151,29 @@ static status open_model(instance *in, const char *path, const instance_options 
     return st;
 }
 
-static status open_engine(instance *in, const instance_options *opt, size_t chunk, err *e)
+static status open_engine(instance *in, const cpu_limit *limit, const instance_options *opt, size_t chunk,
+                          err *e)
 {
-    cpu_limit limit;
-    cpu_limit_read("/", &limit);
-    size_t threads = cpu_limit_threads(&limit, opt->threads);
+    size_t threads = cpu_limit_threads(limit, opt->threads);
     threads = threads < POOL_MAX_THREADS ? threads : POOL_MAX_THREADS;
-    uint64_t memory =
-        limit.memory_max_bytes < limit.memory_total_bytes ? limit.memory_max_bytes : limit.memory_total_bytes;
-    if (gguf_file_bytes(in->file) < memory) {
+    in->info.threads = threads;
+    in->info.kv_pages = choose_pages(in, opt, limit);
+    in->info.kv_page_bytes = in->ops.page_bytes;
+    if (opt->sized) {
+        opt->sized(opt->sized_ctx,
+                   &(instance_sizes){.file_bytes = in->info.file_bytes,
+                                     .kv_bytes = (uint64_t)in->info.kv_pages * in->info.kv_page_bytes,
+                                     .threads = threads});
+    }
+    uint64_t memory = limit->memory_max_bytes < limit->memory_total_bytes ? limit->memory_max_bytes
+                                                                          : limit->memory_total_bytes;
+    if (in->info.file_bytes < memory) {
         prefault(in->file, opt);
     }
-    status st = pool_new(threads, limit.quota_cpus <= 0, &in->compute, e);
+    status st = pool_new(threads, limit->quota_cpus <= 0, &in->compute, e);
     if (st != ST_OK) {
         return st;
     }
-    in->info.threads = threads;
-    in->info.kv_pages = choose_pages(in, opt, &limit);
-    in->info.kv_page_bytes = in->ops.page_bytes;
     engine_config cfg = {.ops = in->ops,
                          .tok = in->tok,
                          .kern = in->kern,
@@ -194,9 +204,38 @@ static status describe(instance *in, err *e)
     return st == ST_OK ? ST_OK : err_set(e, st, NULL, "out of memory for the description of the model");
 }
 
-status instance_open(const char *path, const instance_options *opt, instance **out, err *e)
+status instance_source_open(const char *path, instance_source **out, err *e)
 {
-    size_t chunk = opt->prefill_chunk ? opt->prefill_chunk : INSTANCE_DEFAULT_CHUNK;
+    instance_source *s = mem_calloc(1, sizeof *s);
+    if (!s) {
+        return err_set(e, ST_NOMEM, NULL, "out of memory for a model");
+    }
+    status st = gguf_files_open(path, &s->files, e);
+    if (st != ST_OK) {
+        mem_free(s);
+        return st;
+    }
+    cpu_limit_read("/", &s->limit);
+    kern_select(KERN_SET_COUNT - 1); /* asks once, for all sets, and remembers the answers */
+    *out = s;
+    return ST_OK;
+}
+
+void instance_source_close(instance_source *s)
+{
+    if (s) {
+        gguf_files_close(s->files);
+        mem_free(s);
+    }
+}
+
+uint64_t instance_source_bytes(const instance_source *s)
+{
+    return gguf_files_bytes(s->files);
+}
+
+static status check_options(const instance_options *opt, size_t chunk, err *e)
+{
     if (opt->max_sequences < 1 || opt->max_sequences > 1024) {
         return err_set(e, ST_INVALID_FIELD, "max_sequences", "%zu sequences, 1 to 1024 are possible",
                        opt->max_sequences);
@@ -205,27 +244,59 @@ status instance_open(const char *path, const instance_options *opt, instance **o
         return err_set(e, ST_INVALID_FIELD, "prefill_chunk", "a chunk of %zu rows, 1 to 2048 are possible",
                        chunk);
     }
-    instance *in = mem_calloc(1, sizeof *in);
-    if (!in) {
-        return err_set(e, ST_NOMEM, NULL, "out of memory for a model");
-    }
-    arena_init(&in->strings, STRING_CHUNK);
+    return ST_OK;
+}
+
+static status put_together(instance *in, instance_source *s, const instance_options *opt, size_t chunk,
+                           err *e)
+{
+    gguf_files *files = s->files;
+    s->files = NULL;
     in->kern = kern_select(opt->cpu);
     report(opt, 0);
-    status st = open_model(in, path, opt, chunk, e);
+    status st = open_model(in, files, opt, chunk, e);
     if (st == ST_OK) {
         st = describe(in, e);
     }
     if (st == ST_OK) {
-        st = open_engine(in, opt, chunk, e);
+        st = open_engine(in, &s->limit, opt, chunk, e);
     }
+    if (st == ST_OK) {
+        report(opt, 1);
+    }
+    return st;
+}
+
+status instance_open_take(instance_source *s, const instance_options *opt, instance **out, err *e)
+{
+    size_t chunk = opt->prefill_chunk ? opt->prefill_chunk : INSTANCE_DEFAULT_CHUNK;
+    instance *in = NULL;
+    status st = check_options(opt, chunk, e);
+    if (st == ST_OK) {
+        in = mem_calloc(1, sizeof *in);
+        st = in ? ST_OK : err_set(e, ST_NOMEM, NULL, "out of memory for a model");
+    }
+    if (st == ST_OK) {
+        arena_init(&in->strings, STRING_CHUNK);
+        st = put_together(in, s, opt, chunk, e);
+    }
+    instance_source_close(s);
     if (st != ST_OK) {
         instance_close(in);
         return st;
     }
-    report(opt, 1);
     *out = in;
     return ST_OK;
+}
+
+status instance_open(const char *path, const instance_options *opt, instance **out, err *e)
+{
+    instance_source *s = NULL;
+    status st = check_options(opt, opt->prefill_chunk, e); /* before a slow disk is asked */
+    if (st == ST_OK) {
+        st = instance_source_open(path, &s, e);
+    }
+    return st == ST_OK ? instance_open_take(s, opt, out, e) : st;
 }
 
 void instance_close(instance *in)
@@ -260,6 +331,16 @@ const instance_info *instance_describe(const instance *in)
 bool instance_changed(const instance *in)
 {
     return gguf_changed(in->file);
+}
+
+status instance_digest(const instance *in, uint64_t max_bytes, uint8_t sum[SHA256_BYTES])
+{
+    if (gguf_parts(in->file) != 1 || gguf_file_bytes(in->file) > max_bytes) {
+        return ST_UNSUPPORTED;
+    }
+    uint64_t n_bytes;
+    const void *bytes = gguf_part_bytes(in->file, 0, &n_bytes);
+    return sha256_once(bytes, (size_t)n_bytes, sum);
 }
 
 const forward_ops *instance_forward(const instance *in)

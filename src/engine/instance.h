@@ -15,12 +15,20 @@
 #include <stdint.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/status.h"
 #include "engine/engine.h"
 #include "kern/kern.h"
 
 #define INSTANCE_DEFAULT_CONTEXT 8192
 #define INSTANCE_DEFAULT_CHUNK   512
+
+/* What it will take, known once the model is parsed. */
+typedef struct instance_sizes {
+    uint64_t file_bytes; /* mapped */
+    uint64_t kv_bytes;   /* reserved; touched as pages are used */
+    size_t threads;      /* of the compute pool, the engine's among them */
+} instance_sizes;
 
 typedef struct instance_options {
     kern_set cpu; /* at most this set; KERN_SET_COUNT - 1 = the best */
@@ -33,6 +41,9 @@ typedef struct instance_options {
     const clock_src *clock;                   /* NULL = the system's */
     void (*progress)(void *ctx, double done); /* 0 … 1, may be NULL */
     void *progress_ctx;
+    /* Called once, when the model is parsed and before pages are reserved and threads start. May be NULL. */
+    void (*sized)(void *ctx, const instance_sizes *sizes);
+    void *sized_ctx;
 } instance_options;
 
 instance_options instance_options_default(void); /* best set, f16, all threads, 8 sequences, warm */
@@ -56,12 +67,28 @@ typedef struct instance_info { /* strings live as long as the instance */
 
 typedef struct instance instance;
 
+/*
+ * A model's source: all that opening it needs from outside this process, had before a byte of it is parsed: its
+ * files open and mapped, the limits of CPU and memory read, the kernel asked for wide registers.
+ * instance_open_take opens nothing more (threads and memory are made, the mapping is read), so a process can
+ * shut itself in between the two. It owns the source from the call on, also when it fails.
+ */
+typedef struct instance_source instance_source;
+
+status instance_source_open(const char *path, instance_source **out, err *e);
+void instance_source_close(instance_source *s); /* NULL is fine */
+uint64_t instance_source_bytes(const instance_source *s);
+status instance_open_take(instance_source *s, const instance_options *opt, instance **out, err *e);
+
+/* Both steps. */
 status instance_open(const char *path, const instance_options *opt, instance **out, err *e);
 void instance_close(instance *in); /* NULL is fine; every sequence must have ended */
 engine *instance_engine(instance *in);
 const tokenizer *instance_tokenizer(const instance *in);
 const instance_info *instance_describe(const instance *in);
 bool instance_changed(const instance *in); /* the file changed under its mapping */
+/* SHA-256 of the file, from its mapping. ST_UNSUPPORTED if it is over max_bytes or the model has several. */
+status instance_digest(const instance *in, uint64_t max_bytes, uint8_t sum[SHA256_BYTES]);
 /* For the reference doors (logits, perplexity): the forward table and the compute pool. */
 const forward_ops *instance_forward(const instance *in);
 pool *instance_pool(instance *in);
