@@ -24,7 +24,7 @@ void rig_open(engine_rig *r, const rig_config *cfg)
     memset(r, 0, sizeof *r);
     r->cfg = *cfg;
     fake_model_init(&r->model, cfg->tok ? (uint32_t)tokenizer_n_vocab(cfg->tok) : RIG_VOCAB, cfg->max_rows,
-                    cfg->max_sequences);
+                    cfg->logit_rows ? cfg->logit_rows : cfg->max_sequences);
     clock_fake_init(&r->clock, 1000000000, 1000);
     assert_int_equal(pool_new(1, false, &r->compute, &e), ST_OK);
     engine_config ec = {.ops = r->model.ops,
@@ -36,7 +36,9 @@ void rig_open(engine_rig *r, const rig_config *cfg)
                         .n_pages = cfg->n_pages,
                         .prefill_chunk = cfg->chunk,
                         .max_sequences = cfg->max_sequences,
-                        .warm = !cfg->cold};
+                        .warm = !cfg->cold,
+                        .before_step = cfg->before_step,
+                        .before_step_ctx = cfg->before_step_ctx};
     if (engine_new(&ec, &r->en, &e) != ST_OK) {
         fail_msg("engine_new: %s", e.msg);
     }
@@ -61,12 +63,33 @@ void rig_close(engine_rig *r)
     pool_free(r->compute);
 }
 
-static void keep_probs(reply_log *l, const token_logprob *p)
+static void keep_one(ivec *out, const token_logprob *p)
 {
     int32_t bits;
     memcpy(&bits, &p->logprob, sizeof bits);
-    assert_int_equal(ivec_push(&l->probs, p->token), ST_OK);
-    assert_int_equal(ivec_push(&l->probs, bits), ST_OK);
+    assert_int_equal(ivec_push(out, p->token), ST_OK);
+    assert_int_equal(ivec_push(out, bits), ST_OK);
+}
+
+static void keep_probs(ivec *out, const sampler_out *probs)
+{
+    keep_one(out, &probs->chosen);
+    for (int32_t i = 0; i < probs->n_top; i++) {
+        keep_one(out, &probs->top[i]);
+    }
+}
+
+static void on_prompt_probs(void *ctx, const sampler_out *probs, size_t n)
+{
+    reply_log *l = ctx;
+    assert_false(log_over(l));
+    assert_int_equal(l->ids.len, 0); /* before the first token */
+    l->n_prompt_calls++;
+    l->n_prompt_probs = n;
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(probs[i].token, probs[i].chosen.token);
+        keep_probs(&l->prompt_probs, &probs[i]);
+    }
 }
 
 static void on_token(void *ctx, const gen_token *t)
@@ -77,14 +100,14 @@ static void on_token(void *ctx, const gen_token *t)
     assert_int_equal(buf_append(&l->text, t->text, t->text_len), ST_OK);
     assert_true(utf8_valid(t->text, t->text_len, NULL)); /* whole characters */
     if (t->probs) {
-        keep_probs(l, &t->probs->chosen);
-        for (int32_t i = 0; i < t->probs->n_top; i++) {
-            keep_probs(l, &t->probs->top[i]);
-        }
+        keep_probs(&l->probs, t->probs);
     }
     if (l->ids.len == l->cancel_after) {
         seq_cancel(l->seq);
         seq_cancel(l->seq); /* idempotent */
+    }
+    if (l->ids.len == l->flag_after) {
+        atomic_store(l->flag, true);
     }
     if (l->ids.len == l->hold_after) {
         seq_hold(l->seq, true);
@@ -121,6 +144,7 @@ void log_release(reply_log *l)
 {
     ivec_release(&l->ids);
     ivec_release(&l->probs);
+    ivec_release(&l->prompt_probs);
     ivec_release(&l->result_ids);
     buf_release(&l->text);
     buf_release(&l->tail);
@@ -128,7 +152,8 @@ void log_release(reply_log *l)
 
 gen_sink log_sink_of(reply_log *l)
 {
-    return (gen_sink){.ctx = l, .token = on_token, .done = on_done, .failed = on_failed};
+    return (gen_sink){
+        .ctx = l, .token = on_token, .done = on_done, .failed = on_failed, .prompt_probs = on_prompt_probs};
 }
 
 bool log_over(const reply_log *l)
@@ -142,6 +167,7 @@ gen_request rig_request(reply_log *l, const int32_t *prompt, size_t n_prompt, in
                          .n_prompt = n_prompt,
                          .max_new_tokens = max_new,
                          .params = sampling_default(),
+                         .prompt_logprobs = -1,
                          .sink = log_sink_of(l)};
 }
 

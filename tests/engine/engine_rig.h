@@ -19,8 +19,11 @@ typedef struct rig_config {
     size_t chunk;
     size_t max_rows;
     size_t max_sequences;
-    bool cold;            /* no reuse */
-    const tokenizer *tok; /* NULL = none */
+    size_t logit_rows;                                                                /* 0 = max_sequences */
+    bool cold;                                                                        /* no reuse */
+    const tokenizer *tok;                                                             /* NULL = none */
+    void (*before_step)(void *ctx, const step_row *rows, size_t n, bool any_prefill); /* NULL = nothing */
+    void *before_step_ctx;
 } rig_config;
 
 typedef struct engine_rig {
@@ -43,12 +46,17 @@ typedef struct reply_log {
     engine_rig *rig;
     size_t cancel_after; /* seq_cancel in the n-th token call; 0 = never */
     size_t hold_after;   /* seq_hold likewise */
+    size_t flag_after;   /* sets flag likewise */
+    atomic_bool *flag;
     sequence *seq;
     /* What was told. */
     ivec ids;
     buf text;          /* joined, the tail included */
     buf tail;          /* that of the result alone */
     ivec probs;        /* bits of chosen and top logprobs, if asked for */
+    ivec prompt_probs; /* the same of the prompt */
+    size_t n_prompt_probs;
+    int n_prompt_calls;
     ivec result_ids;   /* those of the result */
     gen_result result; /* pointers inside are dead */
     char guard[16];
@@ -61,7 +69,7 @@ void log_release(reply_log *l);
 gen_sink log_sink_of(reply_log *l);
 bool log_over(const reply_log *l);
 
-/* Greedy, max_new tokens, into l. The caller may change the request before rig_submit. */
+/* Greedy, max_new tokens, no prompt_logprobs, into l. The caller may change the request before rig_submit. */
 gen_request rig_request(reply_log *l, const int32_t *prompt, size_t n_prompt, int32_t max_new);
 void rig_submit(engine_rig *r, const gen_request *q, reply_log *l);
 status rig_refused(engine_rig *r, const gen_request *q, err *e); /* submits; must not succeed */

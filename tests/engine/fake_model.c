@@ -82,16 +82,18 @@ static bool batch_is_fine(const fake_model *m, const batch *b)
 
 static void note(fake_model *m, const batch *b)
 {
-    size_t run = 0;
+    size_t run = 0, n_logits = 0;
     m->n_calls++;
     m->n_rows += b->n_rows;
     m->most_rows = b->n_rows > m->most_rows ? b->n_rows : m->most_rows;
     m->most_seqs = b->n_seqs > m->most_seqs ? b->n_seqs : m->most_seqs;
     for (size_t i = 0; i < b->n_rows; i++) {
-        m->n_logit_rows += b->rows[i].want_logits;
+        n_logits += b->rows[i].want_logits;
         run = i > 0 && b->rows[i].seq == b->rows[i - 1].seq ? run + 1 : 1;
         m->most_rows_of_one = run > m->most_rows_of_one ? run : m->most_rows_of_one;
     }
+    m->n_logit_rows += n_logits;
+    m->most_logit_rows = n_logits > m->most_logit_rows ? n_logits : m->most_logit_rows;
 }
 
 /* Reads the tokens 0 … pos back from the pages. */

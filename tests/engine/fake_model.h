@@ -28,7 +28,7 @@ typedef struct fake_model {
     int32_t bad_token; /* rows from this token on are bad; -1 = none */
     status fail;       /* not ST_OK: every forward call fails with it */
     /* What it saw. */
-    size_t n_calls, n_rows, n_logit_rows, most_rows, most_seqs;
+    size_t n_calls, n_rows, n_logit_rows, most_rows, most_logit_rows, most_seqs;
     size_t most_rows_of_one; /* of a sequence with more than one row left, for the chunk limit */
     size_t n_faults;
     int32_t tokens[FAKE_MAX_POS]; /* scratch */

@@ -179,6 +179,7 @@ static void test_no_memory(void **state)
     session *s;
     int32_t p[300];
     static const logit_bias bias[] = {{3, -1.0f}, {9, 2.0f}};
+    static const int32_t stop_ids[] = {5, 6};
     rig_tokens(p, 300, 16);
     rig_open(&r, &cfg);
     assert_int_equal(session_open(r.en, &s), ST_OK);
@@ -192,6 +193,9 @@ static void test_no_memory(void **state)
             q.session = s;
             q.params.bias = bias;
             q.params.n_bias = 2;
+            q.stop_ids = stop_ids;
+            q.n_stop_ids = 2;
+            q.prompt_logprobs = 3;
             err e;
             mem_fail_at(n, sticky);
             status st = engine_submit(r.en, &q, &l.seq, &e);
@@ -208,7 +212,7 @@ static void test_no_memory(void **state)
             n_failures++;
             log_release(&l);
         }
-        assert_true(n_failures >= 3);
+        assert_true(n_failures >= 5);
         assert_int_equal(session_reset(s), ST_OK);
     }
     session_close(s);

@@ -1,6 +1,7 @@
 /*
  * P1 on a real forward pass: a sampled reply with 20 logprobs a token has the same bits for every chunk size,
- * thread count and instruction set, alone or beside others, cold or warm, in fresh pages or in used ones.
+ * thread count and instruction set, alone or beside others, cold or warm, in fresh pages or in used ones; and
+ * the same bits when its tokens are scored as a prompt.
  */
 #include "engine/test_main.h"
 
@@ -236,6 +237,62 @@ static void test_same_bits_over_spans(void **state)
     release(&want);
 }
 
+static void on_prompt_probs(void *ctx, const sampler_out *probs, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        keep(ctx, &probs[i].chosen);
+        for (int32_t k = 0; k < probs[i].n_top; k++) {
+            keep(ctx, &probs[i].top[k]);
+        }
+    }
+}
+
+/* What the model says about p as a prompt, into h->probs. */
+static void score(instance *in, heard *h, const int32_t *p, size_t n)
+{
+    sequence *seq;
+    err e;
+    gen_request q = {.prompt = p, .n_prompt = n, .params = sampling_default(), .prompt_logprobs = 20};
+    q.sink = (gen_sink){h, on_token, on_done, on_failed, on_prompt_probs};
+    if (engine_submit(instance_engine(in), &q, &seq, &e) != ST_OK) {
+        fail_msg("%s", e.msg);
+    }
+}
+
+/* A prompt is scored with the bits that generating it had, however it is cut and whoever is beside. */
+static void test_prompt_probs(void **state)
+{
+    static const struct {
+        size_t threads, chunk;
+        bool others;
+    } rows[] = {{1, 1, false}, {2, 7, false}, {1, 512, false}, {2, 512, true}};
+    heard want = {0};
+    int32_t p[N_PROMPT + N_NEW];
+    reference(&want, KERN_SET_COUNT - 1, KV_F16, N_PROMPT);
+    some_tokens(p, N_PROMPT, 0);
+    memcpy(p + N_PROMPT, want.ids.data, N_NEW * sizeof *p);
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        instance *in = open_instance(KERN_SET_COUNT - 1, rows[i].threads, rows[i].chunk, KV_F16);
+        heard h = {0}, others[2];
+        memset(others, 0, sizeof others);
+        if (rows[i].others) {
+            submit(in, &others[0], 1, 40, NULL);
+            score(in, &others[1], p + 1, 50);
+            engine_step(instance_engine(in));
+        }
+        score(in, &h, p, N_PROMPT + N_NEW);
+        drain(in);
+        assert_int_equal(h.probs.len, (N_PROMPT + N_NEW - 1) * 42);
+        assert_memory_equal(h.probs.data + (N_PROMPT - 1) * 42, want.probs.data,
+                            want.probs.len * sizeof(int32_t));
+        release(&h);
+        release(&others[0]);
+        release(&others[1]);
+        instance_close(in);
+    }
+    release(&want);
+}
+
 static int make(void **state)
 {
     make_model_spec spec = make_model_default(GGUF_TYPE_Q4_K);
@@ -262,6 +319,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_same_bits_over_spans),
+        cmocka_unit_test(test_prompt_probs),
     };
     return cmocka_run_group_tests(tests, make, unmake);
 }
