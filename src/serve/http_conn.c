@@ -19,7 +19,7 @@ static struct evbuffer *input(const http_conn *c)
     return bufferevent_get_input(c->bev);
 }
 
-static size_t unsent(const http_conn *c)
+size_t conn_unsent(const http_conn *c)
 {
     return evbuffer_get_length(bufferevent_get_output(c->bev));
 }
@@ -35,26 +35,32 @@ static void set_phase(http_conn *c, http_phase phase, int seconds)
     }
 }
 
+void conn_wake(http_conn *c)
+{
+    event_active(c->wake, 0, 0);
+}
+
 void conn_doom(http_conn *c)
 {
     c->doomed = true;
-    event_active(c->wake, 0, 0);
+    conn_wake(c);
 }
 
 bool conn_is_idle(const http_conn *c)
 {
-    return c->phase == HTTP_PHASE_HEAD && !http_reader_started(&c->reader) && unsent(c) == 0;
+    return c->phase == HTTP_PHASE_HEAD && !http_reader_started(&c->reader) && conn_unsent(c) == 0;
 }
 
-/* What a client sends too early stays with it. (Not a high watermark: above it libevent calls on_read again
- * and again.) */
+/* What a client sends too early stays with it, and nothing is read while it waits for its answer. (Not a high
+ * watermark: above it libevent calls on_read again and again.) */
 static void regulate_reading(http_conn *c)
 {
-    bool full = evbuffer_get_length(input(c)) >= READ_AHEAD_BYTES;
+    bool waits = c->phase == HTTP_PHASE_REPLY && !c->answered;
+    bool want = !waits && !c->at_end && evbuffer_get_length(input(c)) < READ_AHEAD_BYTES;
     bool reading = bufferevent_get_enabled(c->bev) & EV_READ;
-    if (full && reading) {
+    if (!want && reading) {
         bufferevent_disable(c->bev, EV_READ);
-    } else if (!full && !reading && !c->at_end) {
+    } else if (want && !reading) {
         bufferevent_enable(c->bev, EV_READ);
     }
 }
@@ -69,7 +75,7 @@ static void drop_input(http_conn *c)
 static void begin_flush(http_conn *c)
 {
     set_phase(c, HTTP_PHASE_FLUSH, 0);
-    event_active(c->wake, 0, 0); /* if nothing is unsent no other event would come */
+    conn_wake(c); /* if nothing is unsent no other event would come */
 }
 
 /* In HTTP_PHASE_FLUSH. May free c. */
@@ -77,40 +83,52 @@ static void flush_step(http_conn *c)
 {
     http_reader_drop_body(&c->reader);
     drop_input(c);
-    if (unsent(c) > 0) {
+    if (conn_unsent(c) > 0) {
         return;
     }
     if (c->at_end || shutdown(bufferevent_getfd(c->bev), SHUT_WR) != 0) {
         conn_free(c);
         return;
     }
-    set_phase(c, HTTP_PHASE_LINGER, HTTP_LINGER_S);
+    set_phase(c, HTTP_PHASE_LINGER, c->server->cfg.linger_s);
 }
 
 void conn_answered(http_conn *c)
 {
     c->answered = true;
     c->gone = NULL;
+    c->slow = NULL;
+    bufferevent_setwatermark(c->bev, EV_WRITE, 0, 0);
+    exchange_end(c, false);
     if (!c->keep) {
         begin_flush(c);
     } else if (c->phase == HTTP_PHASE_REPLY) {
-        event_active(c->wake, 0, 0); /* not now: we are inside a call of the user */
+        conn_wake(c); /* not now: we are inside a call of the user */
+    } else if (c->reader.request.has_body) {
+        http_reader_skip_body(&c->reader);
+        set_phase(c, HTTP_PHASE_BODY, c->server->cfg.head_s);
     } /* else refused at its head, no body follows: conn_advance goes on to its end */
 }
 
-/* The framing is broken, or too slow: answer and close. */
 static void answer_fault(http_conn *c, int http_status, const char *message)
 {
     api_fault fault;
     buf body = {0};
+    exchange_begin(c);
     api_fault_http(&fault, http_status, message);
     api_fault_put(&fault, &body); /* without memory: an empty body */
-    c->reader.request.keep_alive = false;
     http_conn_reply(c, &(http_reply){.status = http_status,
                                      .retry_after_s = fault.retry_after_s,
                                      .body = buf_str(&body),
                                      .body_len = body.len});
     buf_release(&body);
+}
+
+/* The framing is broken, or too slow: answer and close. */
+static void answer_lost(http_conn *c, int http_status, const char *message)
+{
+    c->reader.request.keep_alive = false;
+    answer_fault(c, http_status, message);
 }
 
 static void next_request(http_conn *c)
@@ -121,7 +139,7 @@ static void next_request(http_conn *c)
     if (c->server->draining) {
         begin_flush(c);
     } else {
-        set_phase(c, HTTP_PHASE_HEAD, HTTP_IDLE_S);
+        set_phase(c, HTTP_PHASE_HEAD, c->server->cfg.idle_s);
     }
 }
 
@@ -129,11 +147,15 @@ static void head_complete(http_conn *c)
 {
     const http_handler *h = &c->server->cfg.handler;
     const http_request *r = &c->reader.request;
+    exchange_begin(c);
     h->head(h->ctx, c, r);
+    if (!c->answered && !http_reader_limit_body(&c->reader, SIZE_MAX)) {
+        answer_fault(c, 413, "the body is too large"); /* for the limit that head has set */
+    }
     if (c->answered || !r->has_body) {
         return;
     }
-    set_phase(c, HTTP_PHASE_BODY, HTTP_BODY_S);
+    set_phase(c, HTTP_PHASE_BODY, c->server->cfg.body_s);
     if (r->expect_100 && r->minor >= 1) {
         bufferevent_write(c->bev, "HTTP/1.1 100 Continue\r\n\r\n", 25);
     }
@@ -147,15 +169,21 @@ static void request_complete(http_conn *c)
         return;
     }
     set_phase(c, HTTP_PHASE_REPLY, 0);
+    watch_reply(c);
     h->request(h->ctx, c, &c->reader.request);
     http_reader_drop_body(&c->reader);
+}
+
+void http_conn_limit_body(http_conn *c, size_t max_bytes)
+{
+    http_reader_limit_body(&c->reader, max_bytes); /* head_complete looks */
 }
 
 /* Reads requests from what has arrived, until one waits for its answer. Never frees c. */
 static void conn_advance(http_conn *c)
 {
     while (!c->doomed && (c->phase == HTTP_PHASE_HEAD || c->phase == HTTP_PHASE_BODY) &&
-           (unsent(c) <= MAX_PIPELINE_BYTES || c->answered)) {
+           (conn_unsent(c) <= MAX_PIPELINE_BYTES || c->answered)) {
         struct evbuffer_iovec v;
         http_step step;
         if (evbuffer_peek(input(c), -1, NULL, &v, 1) < 1 || v.iov_len == 0) {
@@ -168,28 +196,57 @@ static void conn_advance(http_conn *c)
         } else if (step == HTTP_STEP_DONE) {
             request_complete(c);
         } else if (step == HTTP_STEP_BAD) {
-            answer_fault(c, c->reader.fault.status, c->reader.fault.message);
+            answer_lost(c, c->reader.fault.status, c->reader.fault.message);
         }
     }
     if (c->phase == HTTP_PHASE_HEAD && !c->head_timed && http_reader_started(&c->reader)) {
         c->head_timed = true;
-        set_phase(c, HTTP_PHASE_HEAD, HTTP_HEAD_S);
+        set_phase(c, HTTP_PHASE_HEAD, c->server->cfg.head_s);
     }
     regulate_reading(c);
+}
+
+/* conn_advance, and the end of a connection whose client has nothing more to ask. May free c. */
+static void conn_step(http_conn *c)
+{
+    conn_advance(c);
+    bool stuck = conn_unsent(c) > MAX_PIPELINE_BYTES; /* requests may still wait in the input */
+    if (!c->at_end || stuck || (c->phase != HTTP_PHASE_HEAD && c->phase != HTTP_PHASE_BODY)) {
+        return;
+    }
+    if (conn_unsent(c) == 0) {
+        conn_free(c);
+    } else {
+        begin_flush(c); /* its last answer is still on its way */
+    }
+}
+
+/* Tells a change of pace. The write callback comes when less than the watermark is unsent. */
+static void watch_pace(http_conn *c)
+{
+    const http_config *cfg = &c->server->cfg;
+    size_t n = conn_unsent(c);
+    bool is_slow = c->is_slow ? n >= cfg->continue_at : n > cfg->pause_at;
+    if (!c->slow || c->doomed || is_slow == c->is_slow) {
+        return;
+    }
+    c->is_slow = is_slow;
+    bufferevent_setwatermark(c->bev, EV_WRITE, is_slow ? cfg->continue_at - 1 : 0, 0);
+    c->slow(c->slow_ctx, is_slow);
 }
 
 static void on_wake(evutil_socket_t fd, short what, void *ctx)
 {
     http_conn *c = ctx;
+    watch_pace(c);
     if (c->doomed) {
         conn_free(c);
         return;
     }
     if (c->phase == HTTP_PHASE_REPLY && c->answered) {
         next_request(c);
-        conn_advance(c);
-    }
-    if (c->phase == HTTP_PHASE_FLUSH) {
+        conn_step(c);
+    } else if (c->phase == HTTP_PHASE_FLUSH) {
         flush_step(c);
     }
 }
@@ -199,8 +256,10 @@ static void on_timer(evutil_socket_t fd, short what, void *ctx)
     http_conn *c = ctx;
     bool reading =
         c->phase == HTTP_PHASE_BODY || (c->phase == HTTP_PHASE_HEAD && http_reader_started(&c->reader));
-    if (reading && !c->answered) {
-        answer_fault(c, 408, "the request took too long to arrive");
+    if (c->phase == HTTP_PHASE_REPLY) {
+        watch_timer(c);
+    } else if (reading && !c->answered) {
+        answer_lost(c, 408, "the request took too long to arrive");
     } else {
         conn_free(c);
     }
@@ -212,18 +271,19 @@ static void on_read(struct bufferevent *bev, void *ctx)
     if (c->phase == HTTP_PHASE_FLUSH || c->phase == HTTP_PHASE_LINGER) {
         drop_input(c);
     } else {
-        conn_advance(c);
+        conn_step(c);
     }
 }
 
-/* All is sent. */
+/* All is sent, or less than the watermark is unsent. */
 static void on_sent(struct bufferevent *bev, void *ctx)
 {
     http_conn *c = ctx;
+    watch_pace(c);
     if (c->phase == HTTP_PHASE_FLUSH) {
         flush_step(c);
     } else {
-        conn_advance(c);
+        conn_step(c);
     }
 }
 
@@ -235,19 +295,16 @@ static void on_event(struct bufferevent *bev, short what, void *ctx)
         return;
     }
     c->at_end = true;
-    conn_advance(c);
-    bool waits = c->phase == HTTP_PHASE_REPLY && !c->answered;
-    if (waits || unsent(c) == 0) {
-        conn_free(c);
-    } else {
-        begin_flush(c); /* its last answer is still on its way */
+    if (c->phase == HTTP_PHASE_FLUSH) {
+        return; /* flush_step ends it */
     }
+    conn_step(c);
 }
 
 static bool conn_make(http_conn *c, evutil_socket_t fd)
 {
     struct event_base *base = c->server->base;
-    const struct timeval write_timeout = {HTTP_WRITE_S, 0};
+    const struct timeval write_timeout = {c->server->cfg.write_s, 0};
     const int on = 1;
     c->timer = evtimer_new(base, on_timer, c);
     c->wake = event_new(base, -1, 0, on_wake, c);
@@ -255,13 +312,15 @@ static bool conn_make(http_conn *c, evutil_socket_t fd)
     if (!c->timer || !c->wake || !c->bev) {
         return false;
     }
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* if it fails: only slower */
+    if (!c->is_unix) {
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* if it fails: only slower */
+    }
     bufferevent_setcb(c->bev, on_read, on_sent, on_event, c);
     bufferevent_set_timeouts(c->bev, NULL, &write_timeout);
-    return bufferevent_enable(c->bev, EV_READ | EV_WRITE) == 0;
+    return watch_add(c) && bufferevent_enable(c->bev, EV_READ | EV_WRITE) == 0;
 }
 
-void conn_new(http_server *s, evutil_socket_t fd)
+void conn_new(http_server *s, evutil_socket_t fd, bool is_unix)
 {
     http_conn *c = mem_calloc(1, sizeof *c);
     if (!c) {
@@ -269,6 +328,7 @@ void conn_new(http_server *s, evutil_socket_t fd)
         return;
     }
     c->server = s;
+    c->is_unix = is_unix;
     c->next = s->conns;
     if (c->next) {
         c->next->prev = c;
@@ -284,7 +344,7 @@ void conn_new(http_server *s, evutil_socket_t fd)
         return;
     }
     c->head_timed = true;
-    set_phase(c, HTTP_PHASE_HEAD, HTTP_HEAD_S);
+    set_phase(c, HTTP_PHASE_HEAD, c->server->cfg.head_s);
 }
 
 void conn_free(http_conn *c)
@@ -292,6 +352,7 @@ void conn_free(http_conn *c)
     http_server *s = c->server;
     void (*gone)(void *) = c->gone;
     void *gone_ctx = c->gone_ctx;
+    exchange_end(c, true);
     if (c->prev) {
         c->prev->next = c->next;
     } else {
@@ -302,6 +363,7 @@ void conn_free(http_conn *c)
     }
     http_reader_release(&c->reader);
     if (c->bev) {
+        watch_remove(c);
         bufferevent_free(c->bev);
     }
     if (c->wake) {
@@ -311,7 +373,7 @@ void conn_free(http_conn *c)
         event_free(c->timer);
     }
     mem_free(c);
-    server_conn_freed(s);
+    listen_conn_freed(s);
     if (gone) {
         gone(gone_ctx);
     }

@@ -35,25 +35,77 @@ static bool header_is(const http_reader *r, const char *name)
     return r->name_len == n && strncasecmp(r->name, name, n) == 0;
 }
 
+static const char *const kept_names[HTTP_N_KEPT] = {
+#define X(name) name,
+    HTTP_KEPT_HEADERS(X)
+#undef X
+};
+
+const char *http_request_header(const http_request *r, const char *lower_case_name)
+{
+    for (size_t i = 0; i < HTTP_N_KEPT; i++) {
+        if (strcmp(lower_case_name, kept_names[i]) == 0) {
+            return r->kept_at[i] > 0 ? r->values.data + r->kept_at[i] - 1 : NULL;
+        }
+    }
+    return NULL;
+}
+
+/* The name of a header is complete, its value begins. A value is built at the end of `values`. */
+static int begin_value(http_reader *r)
+{
+    http_request *q = &r->request;
+    r->in_value = true;
+    r->kept = -1;
+    for (int i = 0; i < HTTP_N_KEPT && r->kept < 0; i++) {
+        r->kept = header_is(r, kept_names[i]) ? i : -1;
+    }
+    if (r->kept < 0) {
+        return 0;
+    }
+    if (q->kept_at[r->kept] == 0) {
+        r->value_at = q->values.len;
+    } else if (strcmp(kept_names[r->kept], "accept") == 0) {
+        r->kept = -1;
+    } else {
+        return refuse(r, 400, "a header that may come once comes twice");
+    }
+    return 0;
+}
+
+static int end_kept(http_reader *r)
+{
+    buf *v = &r->request.values;
+    while (v->len > r->value_at && (v->data[v->len - 1] == ' ' || v->data[v->len - 1] == '\t')) {
+        buf_truncate(v, v->len - 1);
+    }
+    r->request.kept_at[r->kept] = (uint32_t)r->value_at + 1; /* not before: half a value is none */
+    return buf_append_char(v, '\0') == ST_OK ? 0 : refuse(r, 503, "out of memory");
+}
+
 /* The current header, if any, is complete. */
-static void end_header(http_reader *r)
+static int end_header(http_reader *r)
 {
     static const char continue_100[] = "100-continue";
     size_t n = sizeof continue_100 - 1;
+    int rc = 0;
     if (header_is(r, "host")) {
         r->n_hosts++;
     } else if (header_is(r, "expect")) {
         r->request.expect_100 = r->value_len == n && strncasecmp(r->value, continue_100, n) == 0;
+    } else if (r->in_value && r->kept >= 0) {
+        rc = end_kept(r);
     }
     r->in_value = false;
     r->name_len = r->value_len = 0;
+    return rc;
 }
 
 static int on_header_field(http_parser *p, const char *at, size_t n)
 {
     http_reader *r = p->data;
-    if (r->in_value) {
-        end_header(r);
+    if (r->in_value && end_header(r) != 0) {
+        return -1;
     }
     if (memchr(at, ' ', n)) { /* Debian's http_parser is not built strict; RFC 9112, 5.1 */
         return refuse(r, 400, "a header name holds a space");
@@ -69,7 +121,16 @@ static int on_header_field(http_parser *p, const char *at, size_t n)
 static int on_header_value(http_parser *p, const char *at, size_t n)
 {
     http_reader *r = p->data;
-    r->in_value = true;
+    if (!r->in_value && begin_value(r) != 0) {
+        return -1;
+    }
+    if (r->kept >= 0) {
+        r->value_len += n;
+        if (r->value_len > HTTP_MAX_VALUE_BYTES) {
+            return refuse(r, 431, "a header is too long");
+        }
+        return buf_append(&r->request.values, at, n) == ST_OK ? 0 : refuse(r, 503, "out of memory");
+    }
     for (size_t i = 0; i < n; i++, r->value_len++) {
         if (r->value_len < HTTP_VALUE_BYTES) {
             r->value[r->value_len] = at[i];
@@ -103,12 +164,15 @@ static int on_headers_complete(http_parser *p)
     http_request *q = &r->request;
     bool chunked = p->flags & F_CHUNKED;
     bool sized = p->content_length != 0 && p->content_length != UINT64_MAX;
-    end_header(r);
+    if (end_header(r) != 0) {
+        return -1;
+    }
     p->upgrade = 0; /* else the parser would take what follows for another protocol */
     q->method = (enum http_method)p->method;
     q->minor = p->http_minor;
     q->keep_alive = http_should_keep_alive(p);
     q->has_body = chunked || sized;
+    r->content_length = !chunked && sized ? p->content_length : 0;
     if (p->http_major != 1) {
         return refuse(r, 505, "only HTTP/1.x is spoken here");
     }
@@ -118,16 +182,20 @@ static int on_headers_complete(http_parser *p)
     if (!cut_target(r)) {
         return refuse(r, 400, "the request target is malformed");
     }
-    if (!chunked && sized && p->content_length > r->max_body_bytes) {
+    if (r->content_length > r->body_limit) {
         return refuse(r, 413, "the body is too large");
     }
+    q->is_whole = true;
     return stop_at(r, HTTP_STEP_HEAD);
 }
 
 static int on_body(http_parser *p, const char *at, size_t n)
 {
     http_reader *r = p->data;
-    if (n > r->max_body_bytes - r->request.body.len) {
+    if (r->skip_body) {
+        return 0;
+    }
+    if (n > r->body_limit - r->request.body.len) {
         return refuse(r, 413, "the body is too large");
     }
     if (n > r->budget->max - r->budget->used) {
@@ -157,10 +225,28 @@ static const http_parser_settings settings = {
 void http_reader_init(http_reader *r, size_t max_body_bytes, http_budget *budget)
 {
     memset(r, 0, sizeof *r);
-    r->max_body_bytes = max_body_bytes;
+    r->max_body_bytes = r->body_limit = max_body_bytes;
     r->budget = budget;
     http_parser_init(&r->parser, HTTP_REQUEST);
     r->parser.data = r;
+}
+
+bool http_reader_limit_body(http_reader *r, size_t max_bytes)
+{
+    r->body_limit = max_bytes < r->body_limit ? max_bytes : r->body_limit;
+    return r->content_length <= r->body_limit;
+}
+
+/* A client that waits for "100 Continue" may or may not send its body after a refusal, and chunks may be
+ * endless. */
+bool http_reader_may_skip(const http_reader *r)
+{
+    return r->content_length > 0 && r->content_length <= HTTP_SKIP_BYTES && !r->request.expect_100;
+}
+
+void http_reader_skip_body(http_reader *r)
+{
+    r->skip_body = true;
 }
 
 void http_reader_drop_body(http_reader *r)
@@ -174,17 +260,19 @@ void http_reader_release(http_reader *r)
     if (r && r->budget) {
         http_reader_drop_body(r);
         buf_release(&r->request.path);
+        buf_release(&r->request.values);
     }
 }
 
 void http_reader_next(http_reader *r)
 {
     http_reader_drop_body(r);
-    buf path = r->request.path;
-    buf_reset(&path);
+    buf_release(&r->request.path);
+    buf_release(&r->request.values); /* an idle connection keeps nothing of them */
     memset(&r->request, 0, sizeof r->request);
-    r->request.path = path;
-    r->started = false;
+    r->body_limit = r->max_body_bytes;
+    r->content_length = 0;
+    r->started = r->skip_body = false;
     r->n_hosts = 0;
     r->in_value = false;
     r->name_len = r->value_len = 0;

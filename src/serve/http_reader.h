@@ -7,10 +7,14 @@
  * hands. Where the bytes are cut changes nothing. After HTTP_STEP_BAD the connection is lost: *fault says how
  * to answer.
  *
- * Limits: target HTTP_MAX_TARGET_BYTES (414), header block 80 KiB (http_parser's own, 431), body
- * max_body_bytes (413: at once if Content-Length tells, else when it gets there), the bodies of all readers
- * together http_budget (429). Refused too: other versions than 1.x (505), HTTP/1.1 without exactly one Host,
- * Content-Length together with Transfer-Encoding (400). An Upgrade is ignored, as RFC 9110 allows.
+ * Of the headers only those of HTTP_KEPT_HEADERS are kept; one that comes twice is refused (400: which of two
+ * keys counts would be a guess); of several `accept` the first counts.
+ *
+ * Limits: target HTTP_MAX_TARGET_BYTES (414), header block 80 KiB (http_parser's own, 431), the value of a kept
+ * header HTTP_MAX_VALUE_BYTES (431), body max_body_bytes (413: at once if Content-Length tells, else when it
+ * gets there), the bodies of all readers together http_budget (429). Refused too: other versions than 1.x
+ * (505), HTTP/1.1 without exactly one Host, Content-Length together with Transfer-Encoding (400). An Upgrade is
+ * ignored, as RFC 9110 allows.
  *
  * One owner thread. Owns what it keeps of a request.
  */
@@ -20,12 +24,28 @@
 #include <http_parser.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/buf.h"
 
 #define HTTP_MAX_TARGET_BYTES 8192
-#define HTTP_NAME_BYTES       32 /* longer names are none that we know */
-#define HTTP_VALUE_BYTES      64
+#define HTTP_SKIP_BYTES       ((uint64_t)64 << 10) /* of a refused body */
+#define HTTP_NAME_BYTES       32                   /* longer names are none that we know */
+#define HTTP_VALUE_BYTES      16                   /* of a value that is looked at but not kept */
+#define HTTP_MAX_VALUE_BYTES  4096
+
+#define HTTP_KEPT_HEADERS(X) \
+    X("authorization")       \
+    X("x-api-key")           \
+    X("x-request-id")        \
+    X("idempotency-key")     \
+    X("x-hearth-session")    \
+    X("accept")
+enum {
+#define X(name) +1
+    HTTP_N_KEPT = HTTP_KEPT_HEADERS(X)
+#undef X
+};
 
 typedef enum http_step { HTTP_STEP_MORE, HTTP_STEP_HEAD, HTTP_STEP_DONE, HTTP_STEP_BAD } http_step;
 
@@ -44,9 +64,17 @@ typedef struct http_request { /* whole from HTTP_STEP_HEAD (the body: HTTP_STEP_
     int minor;       /* of the version: 1.minor */
     bool keep_alive; /* what version and Connection ask for */
     bool has_body;   /* a body follows the headers (it may turn out empty if chunked) */
+    bool is_whole;   /* its headers are complete and good */
     bool expect_100; /* the client waits for "100 Continue" before it sends the body */
     buf body;
+
+    /* private: see http_request_header */
+    buf values;                    /* of the kept headers, each with its NUL */
+    uint32_t kept_at[HTTP_N_KEPT]; /* 1 + offset in values; 0 = absent */
 } http_request;
+
+/* Its value without blanks around it, "" if empty; NULL if absent or none that is kept. Borrowed from r. */
+const char *http_request_header(const http_request *r, const char *lower_case_name);
 
 typedef struct http_reader {
     http_request request; /* owned */
@@ -56,10 +84,15 @@ typedef struct http_reader {
     http_parser parser;
     http_step stop; /* why the parser was paused */
     size_t max_body_bytes;
-    http_budget *budget; /* borrowed */
-    bool started;        /* a byte of the current request was seen */
+    size_t body_limit;       /* of the current request: at most max_body_bytes */
+    uint64_t content_length; /* of the current request; 0 = none, or chunks */
+    http_budget *budget;     /* borrowed */
+    bool started;            /* a byte of the current request was seen */
+    bool skip_body;
     unsigned n_hosts;
-    bool in_value; /* the last header bytes were of a value */
+    bool in_value;   /* the last header bytes were of a value */
+    int kept;        /* index of the current header in the list, -1 = not kept */
+    size_t value_at; /* where its value begins in values */
     size_t name_len, value_len;
     char name[HTTP_NAME_BYTES], value[HTTP_VALUE_BYTES]; /* of the current header; cut */
 } http_reader;
@@ -69,9 +102,15 @@ void http_reader_release(http_reader *r);
 /* Reads up to n bytes and returns how many it took; *step tells why it stopped (HTTP_STEP_MORE: all taken).
  */
 size_t http_reader_push(http_reader *r, const char *data, size_t n, http_step *step);
+/* Between HTTP_STEP_HEAD and HTTP_STEP_DONE. A lower limit for this body; false if its length is known to pass
+ * it: the request is then to be refused. */
+bool http_reader_limit_body(http_reader *r, size_t max_bytes);
+/* After a refusal at HTTP_STEP_HEAD: the body is sure to come, and worth reading to keep the connection. */
+bool http_reader_may_skip(const http_reader *r);
+void http_reader_skip_body(http_reader *r); /* what comes of this body is read, not kept */
 void http_reader_drop_body(http_reader *r); /* gives back the memory and the budget of the body */
 void http_reader_next(http_reader *r);      /* forgets the request; the next one may be pushed */
-/* A request has begun and is not complete. */
+/* A byte of the current request was seen. */
 bool http_reader_started(const http_reader *r);
 
 #endif

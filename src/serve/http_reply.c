@@ -37,16 +37,21 @@ static void put_date(http_conn *c)
     }
 }
 
-/* Decides whether the connection goes on: it cannot if a body that nobody will read is on its way. */
+/* Decides whether the connection goes on: it cannot if a body is on its way that nobody wants to read. */
 static void put_start(http_conn *c, int http_status, const char *content_type, bool may_keep)
 {
     const http_request *r = &c->reader.request;
-    bool body_unread = c->phase != HTTP_PHASE_REPLY && r->has_body;
+    bool body_unread = c->phase != HTTP_PHASE_REPLY && r->has_body && !http_reader_may_skip(&c->reader);
     c->keep =
         may_keep && r->keep_alive && !body_unread && !c->server->draining && c->reader.fault.status == 0;
+    c->status = http_status;
+    c->bare = (r->is_whole && r->method == HTTP_HEAD) || http_status == 204;
     evbuffer_add_printf(output(c), "HTTP/1.1 %d %s\r\n", http_status, status_words(http_status));
     put_date(c);
-    evbuffer_add_printf(output(c), "Content-Type: %s\r\n", content_type);
+    evbuffer_add_printf(output(c), "X-Request-Id: %s\r\n", c->id);
+    if (http_status != 204) {
+        evbuffer_add_printf(output(c), "Content-Type: %s\r\n", content_type);
+    }
     if (!c->keep) {
         evbuffer_add_printf(output(c), "Connection: close\r\n");
     } else if (r->minor == 0) {
@@ -60,9 +65,16 @@ void http_conn_on_gone(http_conn *c, void (*gone)(void *ctx), void *ctx)
     c->gone_ctx = ctx;
 }
 
+void http_conn_on_slow(http_conn *c, void (*slow)(void *ctx, bool is_slow), void *ctx)
+{
+    c->slow = slow;
+    c->slow_ctx = ctx;
+}
+
 void http_conn_reply(http_conn *c, const http_reply *reply)
 {
     assert(!c->answered && !c->streaming);
+    size_t before = conn_unsent(c);
     put_start(c, reply->status, reply->content_type ? reply->content_type : "application/json", true);
     if (reply->allow) {
         evbuffer_add_printf(output(c), "Allow: %s\r\n", reply->allow);
@@ -70,43 +82,82 @@ void http_conn_reply(http_conn *c, const http_reply *reply)
     if (reply->retry_after_s > 0) {
         evbuffer_add_printf(output(c), "Retry-After: %d\r\n", reply->retry_after_s);
     }
-    evbuffer_add_printf(output(c), "Content-Length: %zu\r\n\r\n", reply->body_len);
-    if (c->reader.request.method != HTTP_HEAD && evbuffer_add(output(c), reply->body, reply->body_len) != 0) {
+    if (reply->status == 401) { /* RFC 9110, 15.5.2 */
+        evbuffer_add_printf(output(c), "WWW-Authenticate: Bearer\r\n");
+    }
+    if (reply->status != 204) {
+        evbuffer_add_printf(output(c), "Content-Length: %zu\r\n", reply->body_len);
+    }
+    bool ok = evbuffer_add(output(c), "\r\n", 2) == 0;
+    if (!ok || (!c->bare && evbuffer_add(output(c), reply->body, reply->body_len) != 0)) {
         conn_doom(c); /* half an answer would be taken for a whole one of another length */
     }
+    c->bytes_out = conn_unsent(c) - before;
     conn_answered(c);
 }
 
 void http_conn_stream_begin(http_conn *c)
 {
     assert(!c->answered && !c->streaming);
-    c->streaming = true;
+    size_t before = conn_unsent(c);
+    c->streaming = c->written = true;
+    c->is_slow = false;
     c->chunked = c->reader.request.minor >= 1;
     put_start(c, 200, "text/event-stream; charset=utf-8", c->chunked);
     evbuffer_add_printf(output(c), "Cache-Control: no-cache\r\n%s\r\n",
                         c->chunked ? "Transfer-Encoding: chunked\r\n" : "");
+    c->bytes_out = conn_unsent(c) - before;
+}
+
+static bool put_piece(http_conn *c, const char *data, size_t n)
+{
+    bool ok = !c->chunked || evbuffer_add_printf(output(c), "%zx\r\n", n) >= 0;
+    ok = ok && evbuffer_add(output(c), data, n) == 0;
+    return ok && (!c->chunked || evbuffer_add(output(c), "\r\n", 2) == 0);
 }
 
 void http_conn_stream_write(http_conn *c, const char *data, size_t n)
 {
     assert(c->streaming && n > 0);
-    if (c->doomed) {
+    const http_config *cfg = &c->server->cfg;
+    if (c->doomed || c->bare) {
         return;
     }
-    bool ok = !c->chunked || evbuffer_add_printf(output(c), "%zx\r\n", n) >= 0;
-    ok = ok && evbuffer_add(output(c), data, n) == 0;
-    ok = ok && (!c->chunked || evbuffer_add(output(c), "\r\n", 2) == 0);
-    if (!ok || evbuffer_get_length(output(c)) > HTTP_MAX_UNSENT) {
+    size_t before = conn_unsent(c);
+    bool ok = put_piece(c, data, n);
+    size_t after = conn_unsent(c);
+    c->written = true;
+    c->bytes_out += after - before;
+    if (!ok || after > cfg->max_unsent) {
         conn_doom(c);
+    } else if (c->slow && !c->is_slow && after > cfg->pause_at) {
+        conn_wake(c);
     }
 }
 
 void http_conn_stream_end(http_conn *c)
 {
     assert(c->streaming);
-    if (c->chunked && evbuffer_add(output(c), "0\r\n\r\n", 5) != 0) {
-        conn_doom(c);
+    if (c->chunked && !c->bare) {
+        if (evbuffer_add(output(c), "0\r\n\r\n", 5) != 0) {
+            conn_doom(c);
+        }
+        c->bytes_out += 5;
     }
     c->streaming = false;
     conn_answered(c);
+}
+
+void conn_write_probe(http_conn *c)
+{
+    static const char processing[] = "HTTP/1.1 102 Processing\r\n\r\n";
+    bool ok = true;
+    if (!c->streaming) {
+        ok = evbuffer_add(output(c), processing, sizeof processing - 1) == 0;
+    } else if (!c->bare) {
+        ok = put_piece(c, ":\n\n", 3);
+    }
+    if (!ok) {
+        conn_doom(c);
+    }
 }

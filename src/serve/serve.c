@@ -100,11 +100,12 @@ static status open_all(serve_daemon *d, err *e)
                                      .failed = on_failed,
                                      .stopped = on_stopped,
                                      .ctx = d};
-    const http_config http = {.host = d->cfg->host,
-                              .port = d->cfg->port,
-                              .max_body_bytes = d->cfg->max_body_bytes,
-                              .handler = {routes_head, routes_request, &d->service},
-                              .clock = d->service.clock};
+    http_config http = http_config_default();
+    http.host = d->cfg->host;
+    http.port = d->cfg->port;
+    http.max_body_bytes = d->cfg->max_body_bytes;
+    http.handler = (http_handler){routes_head, routes_request, &d->service};
+    http.clock = d->service.clock;
     d->base = event_base_new();
     if (!d->base) {
         return err_set(e, ST_IO, NULL, "cannot make an event loop");
