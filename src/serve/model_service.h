@@ -107,7 +107,7 @@ typedef struct service_info {
     size_t n_waiting; /* in the fair queue */
     size_t waiting_bytes;
     size_t n_light;       /* light ones, waiting or with the worker */
-    size_t n_with_worker; /* without the light ones and the given up */
+    size_t n_with_worker; /* unfinished, those given up included, the light ones not */
     uint64_t n_deaths[WORKER_CAUSE_COUNT];
     uint64_t n_starts;    /* processes started, the first included */
     uint64_t n_cancelled; /* jobs ended by service_cancel or stopped */

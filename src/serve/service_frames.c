@@ -1,0 +1,127 @@
+/* model_service: what its worker says. */
+#include <stdio.h>
+
+#include "serve/model_service_int.h"
+
+/* What a frame means for the job that its id names. */
+typedef enum frame_sort { SORT_PART, SORT_END, SORT_ANSWER, SORT_OTHER } frame_sort;
+
+static frame_sort sort_of(frame_kind kind)
+{
+    switch (kind) {
+    case FRAME_ACCEPTED:
+    case FRAME_TOKEN:
+    case FRAME_DELTA:
+    case FRAME_PROMPT_LOGPROBS:
+    case FRAME_PROGRESS:
+        return SORT_PART;
+    case FRAME_DONE:
+    case FRAME_ERROR:
+        return SORT_END;
+    case FRAME_TOKENS:
+    case FRAME_TEXT:
+    case FRAME_COUNT:
+    case FRAME_SESSION_INFO:
+    case FRAME_STATS:
+    case FRAME_OPENED:
+    case FRAME_CLOSED:
+    case FRAME_RESET:
+        return SORT_ANSWER;
+    case FRAME_READY:
+    case FRAME_UNKNOWN:
+        break;
+    }
+    return SORT_OTHER;
+}
+
+static const char *take_ready(model_service *s, const frame_ready *r)
+{
+    if (s->life != LIFE_STARTING) {
+        return "a second ready frame";
+    }
+    service_model *m = &s->model;
+    snprintf(m->name, sizeof m->name, "%s", r->name);
+    snprintf(m->arch, sizeof m->arch, "%s", r->arch);
+    snprintf(m->quant, sizeof m->quant, "%s", r->quant);
+    snprintf(m->kernels, sizeof m->kernels, "%s", r->kernels);
+    snprintf(m->digest, sizeof m->digest, "%s", r->digest ? r->digest : "");
+    m->params = r->params;
+    m->kv_pages = r->kv_pages;
+    m->context_length = r->context_length;
+    m->vocab_size = r->vocab_size;
+    m->lanes = r->max_sessions;
+    service_life_ready(s);
+    return NULL;
+}
+
+/* It exits by itself, or stands still and is killed. */
+static const char *take_start_error(model_service *s, const frame *f)
+{
+    s->load_failed = f->code == ST_LOAD_FAILED || f->code == ST_MODEL_CHANGED;
+    worker_conn_note(s->conn, s->load_failed ? WORKER_LOAD_FAILED : WORKER_EXITED, f->text);
+    return NULL;
+}
+
+static const char *misplaced(const service_entry *en, frame_kind kind, frame_sort sort)
+{
+    if (kind == FRAME_ERROR) {
+        return NULL;
+    }
+    if (en->light != (sort == SORT_ANSWER)) {
+        return en->light ? "a piece of a reply to an op" : "the answer of an op to a generation";
+    }
+    if (kind == FRAME_ACCEPTED && en->has_accepted) {
+        return "a second accepted frame";
+    }
+    return NULL;
+}
+
+static const char *take_reply(model_service *s, const frame *f, frame_sort sort)
+{
+    if (!f->id.data) {
+        return "a frame without an id";
+    }
+    service_entry *en = service_entry_find(s, f->id.data, f->id.len);
+    if (!en || en->place != ENTRY_SENT) {
+        return "a frame with the id of no request that runs";
+    }
+    const char *complaint = misplaced(en, f->kind, sort);
+    if (complaint) {
+        return complaint;
+    }
+    service_job *job = en->job;
+    en->has_accepted = en->has_accepted || f->kind == FRAME_ACCEPTED;
+    if (f->kind == FRAME_TOKEN || f->kind == FRAME_DELTA) {
+        respawn_forget(&s->respawn);
+    }
+    if (sort != SORT_PART) {
+        service_entry_end(s, en);
+    }
+    if (job) {
+        job->on_frame(job->ctx, f);
+    }
+    if (sort != SORT_PART) {
+        service_dispatch(s);
+    }
+    return NULL;
+}
+
+const char *service_take_frame(void *ctx, const frame *f)
+{
+    model_service *s = ctx;
+    frame_sort sort = sort_of(f->kind);
+    if (s->cut) {
+        return NULL; /* nobody is left who wants it */
+    }
+    if (f->kind == FRAME_READY) {
+        return take_ready(s, &f->ready);
+    }
+    if (sort == SORT_OTHER) {
+        return NULL; /* of a later protocol */
+    }
+    if (s->life == LIFE_STARTING) {
+        return f->kind == FRAME_ERROR && !f->id.data ? take_start_error(s, f)
+                                                     : "a reply before the ready frame";
+    }
+    return take_reply(s, f, sort);
+}

@@ -1,0 +1,381 @@
+/* model_service: its jobs. */
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/mem.h"
+#include "serve/model_service_int.h"
+
+#define MEAN_WEIGHT 0.2 /* of the newest job in the mean time */
+
+/*
+ * Entries.
+ */
+static size_t bucket(const char *id, size_t len)
+{
+    return hash64_keyed(id, len) % SERVICE_HASH_BUCKETS;
+}
+
+service_entry *service_entry_find(const model_service *s, const char *id, size_t len)
+{
+    service_entry *en = s->hash[bucket(id, len)];
+    while (en && (en->id_len != len || memcmp(en->id, id, len) != 0)) {
+        en = en->next_hashed;
+    }
+    return en;
+}
+
+static void list_remove(model_service *s, service_entry *en)
+{
+    entry_list *list = &s->at[en->place];
+    if (en->prev) {
+        en->prev->next = en->next;
+    } else {
+        list->first = en->next;
+    }
+    if (en->next) {
+        en->next->prev = en->prev;
+    } else {
+        list->last = en->prev;
+    }
+    en->prev = en->next = NULL;
+}
+
+static void list_add(model_service *s, service_entry *en, entry_place place)
+{
+    entry_list *list = &s->at[place];
+    en->place = place;
+    en->prev = list->last;
+    en->next = NULL;
+    if (list->last) {
+        list->last->next = en;
+    } else {
+        list->first = en;
+    }
+    list->last = en;
+}
+
+/* Out of its place and of what is counted there. */
+static void leave_place(model_service *s, service_entry *en)
+{
+    if (en->turn.of) {
+        fair_queue_remove(&s->queue, &en->turn);
+    }
+    if (en->place == ENTRY_SENT && !en->light) {
+        s->n_full--;
+    }
+    list_remove(s, en);
+}
+
+static void forget(model_service *s, service_entry *en)
+{
+    service_entry **at = &s->hash[bucket(en->id, en->id_len)];
+    while (*at != en) {
+        at = &(*at)->next_hashed;
+    }
+    *at = en->next_hashed;
+    if (en->light) {
+        s->n_light--;
+        s->light_bytes -= en->n_bytes;
+    }
+    if (en->job) {
+        en->job->entry = NULL;
+        buf_release(&en->job->line);
+    }
+    mem_free(en);
+}
+
+void service_entry_end(model_service *s, service_entry *en)
+{
+    if (en->place == ENTRY_SENT && !en->light) {
+        double t = clock_ms_between(en->sent_ns, service_now(s)) / 1000;
+        s->job_s = s->job_s > 0 ? s->job_s + MEAN_WEIGHT * (t - s->job_s) : t;
+    }
+    leave_place(s, en);
+    forget(s, en);
+}
+
+void service_entry_lose(model_service *s, service_entry *en, status why, const char *text)
+{
+    leave_place(s, en);
+    if (!en->job) {
+        forget(s, en);
+        return;
+    }
+    en->lost = why;
+    en->lost_text = text;
+    list_add(s, en, ENTRY_LOST);
+    event_active(s->lost, EV_TIMEOUT, 1);
+}
+
+void service_lose_all(model_service *s, entry_place place, status why, const char *text)
+{
+    while (s->at[place].first) {
+        service_entry_lose(s, s->at[place].first, why, text);
+    }
+}
+
+void service_on_lost(evutil_socket_t fd, short what, void *ctx)
+{
+    model_service *s = ctx;
+    service_entry *en;
+    while ((en = s->at[ENTRY_LOST].first)) {
+        service_job *job = en->job;
+        err why;
+        err_set(&why, en->lost, NULL, "%s", en->lost_text);
+        leave_place(s, en);
+        forget(s, en);
+        job->on_lost(job->ctx, &why);
+    }
+    service_tell(s);
+}
+
+void service_entries_free(model_service *s)
+{
+    for (int place = 0; place < ENTRY_PLACES; place++) {
+        while (s->at[place].first) {
+            service_entry *en = s->at[place].first;
+            leave_place(s, en);
+            forget(s, en);
+        }
+    }
+}
+
+/*
+ * To the worker.
+ */
+void service_put_op(model_service *s, const service_entry *en, wire_op op)
+{
+    buf line = {0};
+    wire_request r = wire_request_default(op);
+    if (en) {
+        r.id = (wire_string){en->id, en->id_len};
+    }
+    if (wire_request_put(&line, &r) == ST_OK) {
+        worker_conn_write(s->conn, line.data, line.len);
+    } else {
+        worker_conn_kill(s->conn, WORKER_NO_MEMORY, "no memory for an op to the worker");
+    }
+    buf_release(&line);
+}
+
+static uint64_t ms_left(const service_job *job, uint64_t now_ns)
+{
+    return job->deadline_ns > now_ns ? (job->deadline_ns - now_ns + SERVICE_NS_PER_MS - 1) / SERVICE_NS_PER_MS
+                                     : 0;
+}
+
+static const char timed_out[] = "the deadline has passed while the request was waiting";
+static const char no_memory[] = "out of memory";
+
+/* Waiting, out of the fair queue. */
+static void send_entry(model_service *s, service_entry *en)
+{
+    service_job *job = en->job;
+    uint64_t now_ns = service_now(s), left_ms = ms_left(job, now_ns);
+    if (job->deadline_ns != 0 && left_ms == 0) {
+        service_entry_lose(s, en, ST_TIMEOUT, timed_out);
+    } else if (job->deadline_ns != 0 && !en->light &&
+               wire_request_put_deadline(&job->line, left_ms) != ST_OK) {
+        service_entry_lose(s, en, ST_NOMEM, no_memory);
+    } else {
+        list_remove(s, en);
+        list_add(s, en, ENTRY_SENT);
+        en->sent_ns = now_ns;
+        s->n_full += !en->light;
+        worker_conn_write(s->conn, job->line.data, job->line.len);
+        buf_release(&job->line);
+        if (en->paused) {
+            service_put_op(s, en, WIRE_PAUSE);
+        }
+    }
+}
+
+static size_t max_full(const model_service *s)
+{
+    return SERVICE_JOBS_PER_LANE * (size_t)s->model.lanes;
+}
+
+void service_dispatch(model_service *s)
+{
+    if (s->life != LIFE_READY || s->draining) {
+        return;
+    }
+    while (s->n_full < max_full(s) && s->queue.n_items > 0) {
+        send_entry(s, (service_entry *)fair_queue_pop(&s->queue));
+    }
+    for (service_entry *en = s->at[ENTRY_WAITING].first, *next; en; en = next) {
+        next = en->next;
+        if (en->light) {
+            send_entry(s, en);
+        }
+    }
+    service_want_tick(s);
+}
+
+/* The frames of this one do not count any more; its terminal one is still to come. */
+static service_job *give_up(service_entry *en)
+{
+    service_job *job = en->job;
+    en->job = NULL;
+    job->entry = NULL;
+    buf_release(&job->line);
+    return job;
+}
+
+static bool expired(const service_entry *en, uint64_t now_ns)
+{
+    return en->job && en->job->deadline_ns != 0 && en->job->deadline_ns <= now_ns;
+}
+
+/* A light one that the worker has: nobody else watches it. True if there was one: the list may be another. */
+static bool expire_light(model_service *s, uint64_t now_ns)
+{
+    for (service_entry *en = s->at[ENTRY_SENT].first; en; en = en->next) {
+        if (en->light && expired(en, now_ns)) {
+            service_job *job = give_up(en);
+            err why;
+            err_set(&why, ST_TIMEOUT, NULL, "the deadline has passed");
+            job->on_lost(job->ctx, &why);
+            return true;
+        }
+    }
+    return false;
+}
+
+void service_sweep(model_service *s, uint64_t now_ns)
+{
+    for (service_entry *en = s->at[ENTRY_WAITING].first, *next; en; en = next) {
+        next = en->next;
+        if (expired(en, now_ns)) {
+            service_entry_lose(s, en, ST_TIMEOUT, timed_out);
+        }
+    }
+    while (expire_light(s, now_ns)) {
+    }
+}
+
+/*
+ * From the owners.
+ */
+static status enqueue(model_service *s, service_entry *en, err *e)
+{
+    const service_limits *lim = &s->cfg.limits;
+    if (!en->light) {
+        return fair_queue_push(&s->queue, &en->turn, e);
+    }
+    if (s->n_light >= lim->max_waiting || en->n_bytes > lim->max_waiting_bytes - s->light_bytes) {
+        return err_set(e, ST_QUEUE_FULL, NULL, "too many requests are waiting (%zu)", s->n_light);
+    }
+    s->n_light++;
+    s->light_bytes += en->n_bytes;
+    return ST_OK;
+}
+
+static status check_submit(model_service *s, const service_job *job, size_t id_len, err *e)
+{
+    if (s->draining) {
+        return err_set(e, ST_DRAINING, NULL, "the server is shutting down");
+    }
+    if (service_entry_find(s, job->id, id_len)) {
+        return err_set(e, ST_BAD_REQUEST, NULL, "the request id %s is in use", job->id);
+    }
+    if (s->life == LIFE_FAILED && service_now(s) < s->start_ns) {
+        return err_set(e, s->failed_code, NULL, "%s", s->failure);
+    }
+    return ST_OK;
+}
+
+status service_submit(model_service *s, service_job *job, err *e)
+{
+    size_t id_len = strlen(job->id);
+    status st = check_submit(s, job, id_len, e);
+    service_entry *en = st == ST_OK ? mem_calloc(1, sizeof *en) : NULL;
+    if (!en) {
+        return st == ST_OK ? err_set(e, ST_NOMEM, NULL, no_memory) : st;
+    }
+    en->light = job->light;
+    en->n_bytes = en->turn.n_bytes = job->line.len;
+    en->turn.key = job->key;
+    en->id_len = id_len;
+    memcpy(en->id, job->id, id_len);
+    st = enqueue(s, en, e);
+    if (st != ST_OK) {
+        mem_free(en);
+        return st;
+    }
+    size_t b = bucket(en->id, id_len);
+    en->next_hashed = s->hash[b];
+    s->hash[b] = en;
+    en->job = job;
+    job->entry = en;
+    list_add(s, en, ENTRY_WAITING);
+    if (s->life == LIFE_FAILED) {
+        service_life_asked(s);
+    }
+    service_dispatch(s);
+    service_want_tick(s);
+    return ST_OK;
+}
+
+/* SENT. A light one is not worth it: it ends by itself. */
+static void send_cancel(model_service *s, service_entry *en)
+{
+    if (!en->light && en->cancel_ns == 0) {
+        en->cancel_ns = service_now(s);
+        service_put_op(s, en, WIRE_CANCEL);
+        service_want_tick(s);
+    }
+}
+
+void service_cancel(model_service *s, service_job *job)
+{
+    service_entry *en = job->entry;
+    if (!en) {
+        return;
+    }
+    s->n_cancelled += en->cancel_ns == 0 && en->place != ENTRY_LOST;
+    give_up(en);
+    if (en->place == ENTRY_SENT) {
+        send_cancel(s, en);
+    } else {
+        leave_place(s, en);
+        forget(s, en);
+    }
+}
+
+void service_stop(model_service *s, service_job *job)
+{
+    service_entry *en = job->entry;
+    if (!en || en->place == ENTRY_LOST || en->cancel_ns != 0 || (en->place == ENTRY_SENT && en->light)) {
+        return;
+    }
+    s->n_cancelled++;
+    if (en->place == ENTRY_SENT) {
+        send_cancel(s, en);
+    } else {
+        service_entry_lose(s, en, ST_CANCELLED, "the request was cancelled");
+    }
+}
+
+void service_pause(model_service *s, service_job *job, bool paused)
+{
+    service_entry *en = job->entry;
+    if (!en || en->light || en->paused == paused) {
+        return;
+    }
+    en->paused = paused;
+    if (en->place == ENTRY_SENT) {
+        service_put_op(s, en, paused ? WIRE_PAUSE : WIRE_CONTINUE);
+    }
+}
+
+size_t service_position(const model_service *s, const service_job *job, double *estimate_s)
+{
+    const service_entry *en = job->entry;
+    size_t n = en && en->turn.of ? fair_queue_position(&s->queue, &en->turn) : 0;
+    if (estimate_s) {
+        /* so many leave the worker in the mean time of one */
+        *estimate_s = s->model.lanes > 0 ? (double)n * s->job_s / (double)max_full(s) : 0;
+    }
+    return n;
+}
