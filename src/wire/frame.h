@@ -1,15 +1,16 @@
 /*
  * frame: what a worker says, one JSON object per line: encoders for the worker, one decoder for the daemon
- * (PROTOCOL 1 and 2, plain dialect).
+ * (PROTOCOL 1, 2 and 4).
  *
- * An encoder appends exactly one whole line, '\n' included, or (ST_NOMEM) leaves the buffer as it was.
+ * An encoder appends exactly one whole line, '\n' included, or (ST_NOMEM) leaves the buffer as it was. An id
+ * with data NULL (WIRE_NO_ID) means the plain dialect; otherwise the frame begins with the id.
  * Strings are repaired to valid UTF-8. Clients tell frames apart by the keys `token`, `done`, `error`, in
  * this order, so no other key has these names and no statistic takes a name that the protocol uses:
  * FRAME_KEYS and FRAME_STATISTICS are the only keys an encoder can write, and a name that is in both, or
  * twice in one, does not compile.
  *
- * Pure functions: any thread. Ownership: encoders borrow all; a decoded frame owns its document, and the
- * strings in it live until frame_release.
+ * Pure functions: any thread. Ownership: encoders borrow all; a decoded frame owns its document and its
+ * arrays, and the strings in it live until frame_release.
  */
 #ifndef HEARTH_WIRE_FRAME_H
 #define HEARTH_WIRE_FRAME_H
@@ -18,14 +19,23 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/arena.h"
 #include "base/buf.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "base/status.h"
+#include "wire/text.h"
 
 #define WIRE_PROTOCOL 2
 
-/* Names with a meaning in the protocol, both dialects. */
+/* Numbers of the stats frame, all uint64_t. */
 /* clang-format off */
+#define FRAME_STATS_NUMBERS(X)                                                                               \
+    X(lanes) X(lanes_live) X(sessions) X(pages_total) X(pages_used) X(queued) X(running) X(steps)            \
+    X(tokens_prefilled) X(tokens_generated) X(tokens_reused) X(requests_done) X(requests_failed)             \
+    X(requests_cancelled)
+
+/* Names with a meaning in the protocol, both dialects. */
 #define FRAME_KEYS(X)                                                                                        \
     X(token) X(done) X(error) X(id) X(code) X(field) X(value) X(session_id) X(opened) X(closed) X(reset)     \
     X(prompt_tokens) X(completion_tokens) X(finish_reason) X(reused_prompt_tokens)                           \
@@ -34,10 +44,14 @@
     X(limit) X(need) X(have) X(path) X(retry_after) X(ready) X(max_sessions) X(max_named_sessions)           \
     X(supports_cancel) X(protocol) X(pid) X(model) X(name) X(arch) X(quant) X(params) X(digest)              \
     X(context_length) X(vocab_size) X(modalities) X(capabilities) X(kernels) X(kv_pages) X(accepted)         \
-    X(delta) X(ids) X(logprobs) X(prompt_logprobs) X(progress) X(attach) X(embedding)
+    X(delta) X(content) X(ids) X(logprobs) X(prompt_logprobs) X(logprob) X(text) X(bytes) X(top)             \
+    X(progress) X(cached) X(processed) X(attach) X(embedding) X(now) X(prompt_digest)                        \
+    X(cached_prompt_tokens) X(pieces) X(count) X(session) X(known) X(tokens) X(dirty) X(busy) X(stats)       \
+    X(draining) FRAME_STATS_NUMBERS(X)
 
 /* Extra statistics of a done frame. */
-#define FRAME_STATISTICS(X) X(queue_ms) X(ttft_ms) X(tail_repaired)
+#define FRAME_STATISTICS(X)                                                                                  \
+    X(queue_ms) X(ttft_ms) X(tail_repaired) X(cache_miss) X(at) X(preemptions) X(drafted) X(reasoning_tokens)
 /* clang-format on */
 
 enum frame_key {
@@ -60,6 +74,35 @@ typedef struct frame_ready {
     uint64_t kv_pages;
 } frame_ready;
 
+typedef struct frame_accepted {
+    uint64_t seed; /* the one in force, never 0 */
+    int64_t now_ms;
+    int32_t prompt_tokens;
+    const char *prompt_digest; /* SHA256_HEX_LEN digits: frame_prompt_digest */
+    int32_t cached_prompt_tokens;
+} frame_accepted;
+
+/* One position: the token there and, unless it is itself one, the alternatives to it. */
+typedef struct frame_logprob {
+    int32_t token;
+    double logprob;   /* written so that the same float is read back; not finite: the most negative float */
+    wire_string text; /* raw bytes of its piece; what is not UTF-8 goes over the wire as `bytes` too */
+    const struct frame_logprob *top; /* alternatives, best first; NULL inside an alternative */
+    size_t n_top;
+} frame_logprob;
+
+/* What one step says. */
+typedef struct frame_step {
+    wire_string text;   /* may be empty; the plain dialect never sends an empty one */
+    const int32_t *ids; /* multiplexed: generated ids that this step processed */
+    size_t n_ids;
+    const frame_logprob *logprobs; /* [n_ids], or NULL: not asked for (the key is left out) */
+} frame_step;
+
+typedef struct frame_progress {
+    int32_t prompt_tokens, cached, processed; /* cached ones are processed ones too */
+} frame_progress;
+
 typedef struct frame_done {
     int32_t prompt_tokens, completion_tokens;
     int32_t reused_prompt_tokens, prefilled_prompt_tokens;
@@ -70,38 +113,52 @@ typedef struct frame_done {
     double prefill_ms, decode_ms, total_ms; /* the rates are computed from these */
     double queue_ms, ttft_ms;
     uint64_t seed;      /* the one in force, never 0 */
-    bool has_ids;       /* false after a stop-string cut or a cancel */
-    const int32_t *ids; /* [completion_tokens] generated tokens; NULL in a decoded frame */
+    bool has_ids;       /* plain: false after a stop-string cut or a cancel */
+    const int32_t *ids; /* plain: [completion_tokens] generated tokens; NULL in a decoded frame */
     bool cancelled;
     bool tail_repaired; /* an unfinished last character became U+FFFD */
+    /* multiplexed only; absent ones are read as 0 */
+    int32_t cached_prompt_tokens;  /* decoded only: written is reused_prompt_tokens */
+    const char *cache_miss_reason; /* NULL or "" = no miss (the key is left out) */
+    int32_t cache_miss_at;         /* position of the first token that differs */
+    int32_t preemptions, drafted, accepted, reasoning_tokens;
 } frame_done;
 
 #define FRAME_NO_NUMBER (-1)
 
 typedef struct frame_error {
+    wire_string id;    /* of the refused line; WIRE_NO_ID = plain, or it had none that is a string */
     status code;       /* its wire name; what is not public is `internal` */
     const char *msg;   /* one line */
     const char *field; /* "" = none */
     bool has_value;    /* `value` is the value at fault (NULL = null): long ones are abridged */
     const json *value;
-    int64_t prompt_tokens, limit; /* FRAME_NO_NUMBER = absent */
-    bool has_session;             /* the answer carries session_id */
-    const char *session_id;       /* NULL = null: the line named none that is a string */
+    int64_t prompt_tokens, limit; /* FRAME_NO_NUMBER = absent, these five */
+    int64_t need, have;
+    int64_t retry_after;    /* seconds */
+    const char *path;       /* NULL or "" = absent */
+    bool has_session;       /* the answer carries session_id */
+    const char *session_id; /* NULL = null: the line named none that is a string */
     size_t session_id_len;
-    const char *id; /* of the refused line, NULL = absent */
-    size_t id_len;
 } frame_error;
 
 /* An error without any extra: code, message and field from e. */
 frame_error frame_error_of(const err *e);
 
-status frame_put_ready(buf *out, const frame_ready *r);
-status frame_put_token(buf *out, const char *text, size_t len);
-status frame_put_done(buf *out, const frame_done *d);
-status frame_put_error(buf *out, const frame_error *e);
-/* A value at fault, abridged: scalars as they are, of a string the beginning, of a container only what it is.
- */
-void frame_put_value(json_w *w, const json *v);
+typedef struct frame_session {
+    wire_string session_id;
+    bool known;     /* false: all else is 0 */
+    int64_t tokens; /* resident */
+    bool dirty;
+    bool busy; /* a request runs on it or waits for it */
+} frame_session;
+
+typedef struct frame_stats {
+#define X(name) uint64_t name;
+    FRAME_STATS_NUMBERS(X)
+#undef X
+    bool draining;
+} frame_stats;
 
 typedef enum frame_kind {
     FRAME_UNKNOWN, /* an object without any of the keys below: a later protocol */
@@ -111,30 +168,82 @@ typedef enum frame_kind {
     FRAME_READY,
     FRAME_OPENED,
     FRAME_CLOSED,
-    FRAME_RESET
+    FRAME_RESET,
+    /* multiplexed only: they need an id */
+    FRAME_ACCEPTED,
+    FRAME_DELTA,
+    FRAME_PROMPT_LOGPROBS,
+    FRAME_PROGRESS,
+    FRAME_TOKENS,
+    FRAME_TEXT,
+    FRAME_COUNT,
+    FRAME_SESSION_INFO,
+    FRAME_STATS
 } frame_kind;
 
+/* Both dialects. */
+status frame_put_ready(buf *out, const frame_ready *r);
+status frame_put_token(buf *out, wire_string id, const frame_step *s); /* plain: {"token"}, nothing else */
+/* Multiplexed: without generated_token_ids and with the statistics of that dialect. */
+status frame_put_done(buf *out, wire_string id, const frame_done *d);
+status frame_put_error(buf *out, const frame_error *e);
 /* kind: FRAME_OPENED, FRAME_CLOSED or FRAME_RESET. */
-status frame_put_session(buf *out, frame_kind kind, const char *session_id, size_t len);
+status frame_put_session(buf *out, wire_string id, frame_kind kind, wire_string session_id);
+/* A value at fault, abridged: scalars as they are, of a string the beginning, of a container only what it is.
+ */
+void frame_put_value(json_w *w, const json *v);
+
+/* Multiplexed: id is never WIRE_NO_ID. */
+status frame_put_accepted(buf *out, wire_string id, const frame_accepted *a);
+/* Lower-case hex of SHA-256 over the ids as little-endian int32, and a NUL. */
+status frame_prompt_digest(const int32_t *ids, size_t n, char hex[SHA256_HEX_LEN + 1]);
+status frame_put_delta(buf *out, wire_string id, const frame_step *s); /* {"delta":{"content"},"ids", …} */
+/* lp[i] is about prompt token i + 1; what is written begins with a null for token 0. */
+status frame_put_prompt_logprobs(buf *out, wire_string id, const frame_logprob *lp, size_t n);
+status frame_put_progress(buf *out, wire_string id, const frame_progress *p);
+status frame_put_tokens(buf *out, wire_string id, const int32_t *ids, const wire_string *pieces, size_t n);
+status frame_put_text(buf *out, wire_string id, wire_string text);
+status frame_put_count(buf *out, wire_string id, int64_t count);
+status frame_put_session_info(buf *out, wire_string id, const frame_session *s);
+status frame_put_stats(buf *out, wire_string id, const frame_stats *s);
 
 typedef struct frame {
     frame_kind kind;
-    json_doc *doc;    /* owned */
-    const char *text; /* FRAME_TOKEN: the piece; FRAME_ERROR: the message; else NULL. May hold NUL bytes. */
+    wire_string id;         /* data NULL if absent */
+    wire_string session_id; /* data NULL if absent */
+    const char *text;       /* token, delta, text: the text; error: the message; else NULL. May hold NULs. */
     size_t text_len;
-    const char *id; /* NULL if absent */
-    size_t id_len;
-    const char *session_id; /* NULL if absent */
-    size_t session_id_len;
-    status code;                  /* FRAME_ERROR: ST_INTERNAL if the code is absent or unknown */
-    const char *field;            /* FRAME_ERROR: "" if absent */
-    int64_t prompt_tokens, limit; /* FRAME_ERROR: FRAME_NO_NUMBER if absent */
+    const int32_t *ids; /* token and delta (plain: none), tokens */
+    size_t n_ids;
+    const frame_logprob *logprobs; /* token and delta: [n_ids] or NULL; prompt_logprobs: from token 1 on */
+    size_t n_logprobs;
+    const wire_string *pieces; /* tokens: [n_ids] */
+    uint64_t attach_bytes;     /* so many raw bytes follow the line, <= WIRE_MAX_ATTACH_BYTES; 0 = none */
+    /* error */
+    status code;                                           /* ST_INTERNAL if the code is absent or unknown */
+    const char *field;                                     /* "" if absent */
+    bool has_value;                                        /* `value` is present (NULL = null) */
+    const json *value;                                     /* borrowed from doc */
+    int64_t prompt_tokens, limit, need, have, retry_after; /* FRAME_NO_NUMBER if absent */
+    const char *path;                                      /* "" if absent */
+
+    frame_accepted accepted;
+    frame_progress progress;
     frame_done done;
     frame_ready ready;
+    int64_t count;
+    frame_session session;
+    frame_stats stats;
+
+    /* owned */
+    json_doc *doc;
+    arena mem; /* the arrays */
 } frame;
 
-/* line: one line without its '\n'. ST_BAD_REQUEST if it is not exactly one JSON object, or a known frame
- * lacks a field or has one of the wrong type: the peer broke the protocol. *out is written only on ST_OK. */
+/* line: one line without its '\n'. A worker is not trusted: ST_BAD_REQUEST if it is not exactly one JSON
+ * object, or a known frame lacks a field or has one of the wrong type or out of its range: the peer broke the
+ * protocol. Also an id that is not a string, and a multiplexed frame without one. Unknown fields are ignored.
+ * *out is written only on ST_OK. Memory is bounded by the line. */
 status frame_decode(const char *line, size_t len, frame *out, err *e);
 void frame_release(frame *f);
 

@@ -3,32 +3,26 @@
 
 #include "base/utf8.h"
 #include "wire/errors.h"
-#include "wire/frame.h"
+#include "wire/frame_put_int.h"
 
 #define SHOWN_VALUE_BYTES 64   /* of a string at fault */
 #define SHOWN_POINT_BELOW 1e15 /* larger ones show their exponent anyway */
 #define RATE_DIGITS       3
 #define MS_DIGITS         3
 
-/* Only names of the two lists can be written: any other is an undeclared FRAME_KEY_…. */
-#define KEY(w, name) ((void)FRAME_KEY_##name, json_w_key(w, #name))
-
-typedef struct line_out {
-    json_w w;
-    buf *out;   /* borrowed */
-    size_t len; /* before this frame */
-} line_out;
-
-static json_w *begin(line_out *l, buf *out)
+void frame_line_begin(frame_line *l, buf *out, wire_string id)
 {
     l->out = out;
     l->len = out->len;
     json_w_begin(&l->w, out);
     json_w_obj_open(&l->w);
-    return &l->w;
+    if (id.data) {
+        FRAME_KEY(&l->w, id);
+        json_w_str(&l->w, id.data, id.len);
+    }
 }
 
-static status finish(line_out *l)
+status frame_line_end(frame_line *l)
 {
     json_w_obj_close(&l->w);
     status st = json_w_end(&l->w);
@@ -41,30 +35,39 @@ static status finish(line_out *l)
     return st;
 }
 
+void frame_put_ids(json_w *w, const int32_t *ids, size_t n)
+{
+    json_w_arr_open(w);
+    for (size_t i = 0; i < n; i++) {
+        json_w_i64(w, ids[i]);
+    }
+    json_w_arr_close(w);
+}
+
 static void put_model(json_w *w, const frame_ready *r)
 {
     json_w_obj_open(w);
-    KEY(w, name);
+    FRAME_KEY(w, name);
     json_w_cstr(w, r->name);
-    KEY(w, arch);
+    FRAME_KEY(w, arch);
     json_w_cstr(w, r->arch);
-    KEY(w, quant);
+    FRAME_KEY(w, quant);
     json_w_cstr(w, r->quant);
-    KEY(w, params);
+    FRAME_KEY(w, params);
     json_w_u64(w, r->params);
     if (r->digest) {
-        KEY(w, digest);
+        FRAME_KEY(w, digest);
         json_w_cstr(w, r->digest);
     }
-    KEY(w, context_length);
+    FRAME_KEY(w, context_length);
     json_w_i64(w, r->context_length);
-    KEY(w, vocab_size);
+    FRAME_KEY(w, vocab_size);
     json_w_i64(w, r->vocab_size);
-    KEY(w, modalities);
+    FRAME_KEY(w, modalities);
     json_w_arr_open(w);
     json_w_cstr(w, "text");
     json_w_arr_close(w);
-    KEY(w, capabilities);
+    FRAME_KEY(w, capabilities);
     json_w_arr_open(w);
     json_w_cstr(w, "generate");
     json_w_arr_close(w);
@@ -73,36 +76,41 @@ static void put_model(json_w *w, const frame_ready *r)
 
 status frame_put_ready(buf *out, const frame_ready *r)
 {
-    line_out l;
-    json_w *w = begin(&l, out);
-    KEY(w, ready);
+    frame_line l;
+    json_w *w = &l.w;
+    frame_line_begin(&l, out, WIRE_NO_ID);
+    FRAME_KEY(w, ready);
     json_w_bool(w, true);
-    KEY(w, max_sessions);
+    FRAME_KEY(w, max_sessions);
     json_w_i64(w, r->max_sessions);
-    KEY(w, max_named_sessions);
+    FRAME_KEY(w, max_named_sessions);
     json_w_i64(w, r->max_sessions - 1);
-    KEY(w, supports_cancel);
+    FRAME_KEY(w, supports_cancel);
     json_w_bool(w, r->supports_cancel);
-    KEY(w, protocol);
+    FRAME_KEY(w, protocol);
     json_w_i64(w, r->protocol);
-    KEY(w, pid);
+    FRAME_KEY(w, pid);
     json_w_i64(w, r->pid);
-    KEY(w, model);
+    FRAME_KEY(w, model);
     put_model(w, r);
-    KEY(w, kernels);
+    FRAME_KEY(w, kernels);
     json_w_cstr(w, r->kernels);
-    KEY(w, kv_pages);
+    FRAME_KEY(w, kv_pages);
     json_w_u64(w, r->kv_pages);
-    return finish(&l);
+    return frame_line_end(&l);
 }
 
-status frame_put_token(buf *out, const char *text, size_t len)
+status frame_put_token(buf *out, wire_string id, const frame_step *step)
 {
-    line_out l;
-    json_w *w = begin(&l, out);
-    KEY(w, token);
-    json_w_str(w, text, len);
-    return finish(&l);
+    frame_line l;
+    json_w *w = &l.w;
+    frame_line_begin(&l, out, id);
+    FRAME_KEY(w, token);
+    json_w_str(w, step->text.data, step->text.len);
+    if (id.data) {
+        frame_put_step_ids(w, step);
+    }
+    return frame_line_end(&l);
 }
 
 static double rate(int32_t n_tokens, double ms)
@@ -112,19 +120,19 @@ static double rate(int32_t n_tokens, double ms)
 
 static void put_times(json_w *w, const frame_done *d)
 {
-    KEY(w, prefill_ms);
+    FRAME_KEY(w, prefill_ms);
     json_w_fixed(w, d->prefill_ms, MS_DIGITS);
-    KEY(w, decode_ms);
+    FRAME_KEY(w, decode_ms);
     json_w_fixed(w, d->decode_ms, MS_DIGITS);
-    KEY(w, total_ms);
+    FRAME_KEY(w, total_ms);
     json_w_fixed(w, d->total_ms, MS_DIGITS);
-    KEY(w, prefill_tok_s);
+    FRAME_KEY(w, prefill_tok_s);
     json_w_fixed(w, rate(d->prefilled_prompt_tokens, d->prefill_ms), RATE_DIGITS);
-    KEY(w, decode_tok_s);
+    FRAME_KEY(w, decode_tok_s);
     json_w_fixed(w, rate(d->completion_tokens, d->decode_ms), RATE_DIGITS);
-    KEY(w, queue_ms);
+    FRAME_KEY(w, queue_ms);
     json_w_fixed(w, d->queue_ms, MS_DIGITS);
-    KEY(w, ttft_ms);
+    FRAME_KEY(w, ttft_ms);
     json_w_fixed(w, d->ttft_ms, MS_DIGITS);
 }
 
@@ -132,52 +140,75 @@ static void put_times(json_w *w, const frame_done *d)
 static void put_optional(json_w *w, const frame_done *d)
 {
     if (d->guard[0] != '\0') {
-        KEY(w, guard);
+        FRAME_KEY(w, guard);
         json_w_cstr(w, d->guard);
     }
     if (d->cancelled) {
-        KEY(w, cancelled);
+        FRAME_KEY(w, cancelled);
         json_w_bool(w, true);
     }
     if (d->tail_repaired) {
-        KEY(w, tail_repaired);
+        FRAME_KEY(w, tail_repaired);
         json_w_bool(w, true);
-    }
-    if (d->has_ids) {
-        KEY(w, generated_token_ids);
-        json_w_arr_open(w);
-        for (int32_t i = 0; i < d->completion_tokens; i++) {
-            json_w_i64(w, d->ids[i]);
-        }
-        json_w_arr_close(w);
     }
 }
 
-status frame_put_done(buf *out, const frame_done *d)
+/* What only the multiplexed dialect says; the ids were in its frames. */
+static void put_costs(json_w *w, const frame_done *d)
 {
-    line_out l;
-    json_w *w = begin(&l, out);
-    KEY(w, done);
-    json_w_bool(w, true);
-    KEY(w, prompt_tokens);
-    json_w_i64(w, d->prompt_tokens);
-    KEY(w, completion_tokens);
-    json_w_i64(w, d->completion_tokens);
-    KEY(w, finish_reason);
-    json_w_cstr(w, d->finish_reason);
-    KEY(w, reason);
-    json_w_cstr(w, d->reason);
-    KEY(w, reused_prompt_tokens);
+    FRAME_KEY(w, cached_prompt_tokens);
     json_w_i64(w, d->reused_prompt_tokens);
-    KEY(w, prefilled_prompt_tokens);
+    if (d->cache_miss_reason && d->cache_miss_reason[0] != '\0') {
+        FRAME_KEY(w, cache_miss);
+        json_w_obj_open(w);
+        FRAME_KEY(w, at);
+        json_w_i64(w, d->cache_miss_at);
+        FRAME_KEY(w, reason);
+        json_w_cstr(w, d->cache_miss_reason);
+        json_w_obj_close(w);
+    }
+    FRAME_KEY(w, preemptions);
+    json_w_i64(w, d->preemptions);
+    FRAME_KEY(w, drafted);
+    json_w_i64(w, d->drafted);
+    FRAME_KEY(w, accepted);
+    json_w_i64(w, d->accepted);
+    FRAME_KEY(w, reasoning_tokens);
+    json_w_i64(w, d->reasoning_tokens);
+}
+
+status frame_put_done(buf *out, wire_string id, const frame_done *d)
+{
+    frame_line l;
+    json_w *w = &l.w;
+    frame_line_begin(&l, out, id);
+    FRAME_KEY(w, done);
+    json_w_bool(w, true);
+    FRAME_KEY(w, prompt_tokens);
+    json_w_i64(w, d->prompt_tokens);
+    FRAME_KEY(w, completion_tokens);
+    json_w_i64(w, d->completion_tokens);
+    FRAME_KEY(w, finish_reason);
+    json_w_cstr(w, d->finish_reason);
+    FRAME_KEY(w, reason);
+    json_w_cstr(w, d->reason);
+    FRAME_KEY(w, reused_prompt_tokens);
+    json_w_i64(w, d->reused_prompt_tokens);
+    FRAME_KEY(w, prefilled_prompt_tokens);
     json_w_i64(w, d->prefilled_prompt_tokens);
-    KEY(w, session_reset_reason);
+    FRAME_KEY(w, session_reset_reason);
     json_w_cstr(w, d->session_reset_reason);
-    KEY(w, seed);
+    FRAME_KEY(w, seed);
     json_w_u64(w, d->seed);
     put_times(w, d);
     put_optional(w, d);
-    return finish(&l);
+    if (id.data) {
+        put_costs(w, d);
+    } else if (d->has_ids) {
+        FRAME_KEY(w, generated_token_ids);
+        frame_put_ids(w, d->ids, (size_t)d->completion_tokens);
+    }
+    return frame_line_end(&l);
 }
 
 /* With its point, or "must be an integer, not 1" would answer 1.0. */
@@ -241,66 +272,76 @@ frame_error frame_error_of(const err *e)
         .field = e->field,
         .prompt_tokens = FRAME_NO_NUMBER,
         .limit = FRAME_NO_NUMBER,
+        .need = FRAME_NO_NUMBER,
+        .have = FRAME_NO_NUMBER,
+        .retry_after = FRAME_NO_NUMBER,
     };
 }
+
+#define PUT_NUMBER(w, e, name)              \
+    do {                                    \
+        if ((e)->name != FRAME_NO_NUMBER) { \
+            FRAME_KEY(w, name);             \
+            json_w_i64(w, (e)->name);       \
+        }                                   \
+    } while (0)
 
 static void put_error_extras(json_w *w, const frame_error *e)
 {
     if (e->field[0] != '\0') {
-        KEY(w, field);
+        FRAME_KEY(w, field);
         json_w_cstr(w, e->field);
     }
     if (e->has_value) {
-        KEY(w, value);
+        FRAME_KEY(w, value);
         frame_put_value(w, e->value);
     }
-    if (e->prompt_tokens != FRAME_NO_NUMBER) {
-        KEY(w, prompt_tokens);
-        json_w_i64(w, e->prompt_tokens);
-    }
-    if (e->limit != FRAME_NO_NUMBER) {
-        KEY(w, limit);
-        json_w_i64(w, e->limit);
+    PUT_NUMBER(w, e, prompt_tokens);
+    PUT_NUMBER(w, e, limit);
+    PUT_NUMBER(w, e, need);
+    PUT_NUMBER(w, e, have);
+    PUT_NUMBER(w, e, retry_after);
+    if (e->path && e->path[0] != '\0') {
+        FRAME_KEY(w, path);
+        json_w_cstr(w, e->path);
     }
     if (e->has_session) {
-        KEY(w, session_id);
+        FRAME_KEY(w, session_id);
         if (e->session_id) {
             json_w_str(w, e->session_id, e->session_id_len);
         } else {
             json_w_null(w);
         }
     }
-    if (e->id) {
-        KEY(w, id);
-        json_w_str(w, e->id, e->id_len);
-    }
 }
 
 status frame_put_error(buf *out, const frame_error *e)
 {
-    line_out l;
-    json_w *w = begin(&l, out);
-    KEY(w, error);
+    frame_line l;
+    json_w *w = &l.w;
+    frame_line_begin(&l, out, e->id);
+    FRAME_KEY(w, error);
     json_w_cstr(w, e->msg);
-    KEY(w, code);
+    FRAME_KEY(w, code);
     json_w_cstr(w, wire_error_name(e->code));
     put_error_extras(w, e);
-    return finish(&l);
+    return frame_line_end(&l);
 }
 
-status frame_put_session(buf *out, frame_kind kind, const char *session_id, size_t len)
+status frame_put_session(buf *out, wire_string id, frame_kind kind, wire_string session_id)
 {
-    line_out l;
-    json_w *w = begin(&l, out);
+    frame_line l;
+    json_w *w = &l.w;
+    frame_line_begin(&l, out, id);
     if (kind == FRAME_OPENED) {
-        KEY(w, opened);
+        FRAME_KEY(w, opened);
     } else if (kind == FRAME_CLOSED) {
-        KEY(w, closed);
+        FRAME_KEY(w, closed);
     } else {
-        KEY(w, reset);
+        FRAME_KEY(w, reset);
     }
     json_w_bool(w, true);
-    KEY(w, session_id);
-    json_w_str(w, session_id, len);
-    return finish(&l);
+    FRAME_KEY(w, session_id);
+    json_w_str(w, session_id.data, session_id.len);
+    return frame_line_end(&l);
 }

@@ -1,7 +1,10 @@
 #include "wire/line.h"
 
+#include <assert.h>
+#include <inttypes.h>
 #include <string.h>
 
+#define MAX_MEMBER_BYTES 64 /* of ,"attach":n */
 /* A buffer that grew beyond this for one line is given back after it. */
 #define KEEP_BYTES ((size_t)1 << 20)
 
@@ -16,6 +19,7 @@ void line_release(line_splitter *s)
     if (s) {
         buf_release(&s->partial);
         s->skipping = false;
+        s->attach_left = 0;
     }
 }
 
@@ -63,31 +67,60 @@ static bool add_piece(line_splitter *s, const char *data, size_t n, line_fn fn, 
 
 static bool finish_line(line_splitter *s, line_fn fn, void *ctx)
 {
-    bool go_on = true;
-    if (!s->skipping && !is_blank(buf_str(&s->partial), s->partial.len)) {
+    bool go_on = true, was_skipping = s->skipping;
+    s->skipping = false; /* before the call: it may ask for an attachment to be skipped */
+    if (!was_skipping && !is_blank(buf_str(&s->partial), s->partial.len)) {
         go_on = fn(ctx, LINE_TEXT, buf_str(&s->partial), s->partial.len);
     }
     drop_partial(s);
-    s->skipping = false;
     return go_on;
+}
+
+/* Up to the next newline, or all. Returns the bytes it took. */
+static size_t take_line(line_splitter *s, const char *data, size_t n, line_fn fn, void *ctx, bool *go_on)
+{
+    const char *newline = memchr(data, '\n', n);
+    size_t len = newline ? (size_t)(newline - data) : n;
+    if (newline && !s->skipping && s->partial.len == 0 && len <= s->max_bytes) {
+        /* the common case, a whole line in one push, needs no copy */
+        *go_on = is_blank(data, len) || fn(ctx, LINE_TEXT, data, len);
+    } else {
+        *go_on = add_piece(s, data, len, fn, ctx) && (!newline || finish_line(s, fn, ctx));
+    }
+    return newline ? len + 1 : len;
+}
+
+/* The same for an attachment. */
+static size_t take_attachment(line_splitter *s, const char *data, size_t n, line_fn fn, void *ctx,
+                              bool *go_on)
+{
+    size_t len = n < s->attach_left ? n : (size_t)s->attach_left;
+    bool last = len == s->attach_left;
+    s->attach_left -= len;
+    *go_on = true;
+    if (s->skipping) {
+        s->skipping = !last;
+    } else if (last && s->partial.len == 0) {
+        *go_on = fn(ctx, LINE_ATTACHMENT, data, len);
+    } else if (buf_append(&s->partial, data, len) != ST_OK) {
+        *go_on = give_up(s, LINE_NO_MEMORY, fn, ctx);
+        s->skipping = !last;
+    } else if (last) {
+        *go_on = fn(ctx, LINE_ATTACHMENT, buf_str(&s->partial), s->partial.len);
+        drop_partial(s);
+    }
+    return len;
 }
 
 status line_push(line_splitter *s, const char *data, size_t n, line_fn fn, void *ctx)
 {
     while (n > 0) {
-        const char *newline = memchr(data, '\n', n);
-        size_t len = newline ? (size_t)(newline - data) : n;
-        bool go_on = true;
-        if (newline && !s->skipping && s->partial.len == 0 && len <= s->max_bytes) {
-            /* the common case, a whole line in one push, needs no copy */
-            go_on = is_blank(data, len) || fn(ctx, LINE_TEXT, data, len);
-        } else {
-            go_on = add_piece(s, data, len, fn, ctx) && (!newline || finish_line(s, fn, ctx));
-        }
+        bool go_on;
+        size_t took = s->attach_left > 0 ? take_attachment(s, data, n, fn, ctx, &go_on)
+                                         : take_line(s, data, n, fn, ctx, &go_on);
         if (!go_on) {
             return ST_CLOSED;
         }
-        size_t took = newline ? len + 1 : len;
         data += took;
         n -= took;
     }
@@ -96,5 +129,47 @@ status line_push(line_splitter *s, const char *data, size_t n, line_fn fn, void 
 
 status line_end(line_splitter *s, line_fn fn, void *ctx)
 {
-    return finish_line(s, fn, ctx) ? ST_OK : ST_CLOSED;
+    if (s->attach_left == 0) {
+        return finish_line(s, fn, ctx) ? ST_OK : ST_CLOSED;
+    }
+    bool told = s->skipping;
+    s->attach_left = 0;
+    s->skipping = false;
+    drop_partial(s);
+    return told || fn(ctx, LINE_TRUNCATED, "", 0) ? ST_OK : ST_CLOSED;
+}
+
+void line_expect_attachment(line_splitter *s, size_t n)
+{
+    assert(n >= 1 && n <= WIRE_MAX_ATTACH_BYTES);
+    s->attach_left = n;
+}
+
+void line_skip_attachment(line_splitter *s, uint64_t n)
+{
+    s->attach_left = n;
+    s->skipping = n > 0;
+}
+
+/* The text of the member takes the place of the line's last two bytes. */
+status line_add_u64(buf *line, const char *key, uint64_t value)
+{
+    assert(line->len >= 3 && line->data[line->len - 2] == '}' && line->data[line->len - 1] == '\n');
+    size_t len = line->len;
+    status st = buf_printf(line, ",\"%s\":%" PRIu64 "}\n", key, value);
+    if (st == ST_OK) {
+        memmove(line->data + len - 2, line->data + len, line->len - len);
+    }
+    buf_truncate(line, st == ST_OK ? line->len - 2 : len);
+    return st;
+}
+
+status line_attach(buf *line, const void *data, size_t n)
+{
+    assert(n >= 1 && n <= WIRE_MAX_ATTACH_BYTES);
+    status st = buf_reserve(line, n + MAX_MEMBER_BYTES);
+    if (st == ST_OK) {
+        st = line_add_u64(line, "attach", n);
+    }
+    return st == ST_OK ? buf_append(line, data, n) : st;
 }

@@ -1,31 +1,24 @@
 #include "wire/request.h"
 
-#include <math.h>
-#include <stdio.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/mem.h"
 #include "wire/frame.h"
+#include "wire/request_int.h"
 
-#define ARENA_CHUNK_BYTES 4096
+#define ARENA_CHUNK_BYTES     4096
+#define DEFAULT_REPEAT_LAST_N 64
 
-typedef struct decoder {
-    wire_request *r; /* owned until it is handed out */
-    int32_t n_vocab;
-    err e;
-    /* what the error frame adds */
-    bool has_value;
-    const json *value; /* borrowed from the document */
-} decoder;
-
-static bool no_memory(decoder *d)
+/*
+ * Refusals
+ */
+bool request_no_memory(request_decoder *d)
 {
     err_set(&d->e, ST_NOMEM, NULL, "out of memory while reading a request");
     return false;
 }
 
-static bool refuse(decoder *d, const char *field, const json *v, const char *want)
+bool request_refuse(request_decoder *d, const char *field, const json *v, const char *want)
 {
     buf shown = {0};
     json_w w;
@@ -36,355 +29,262 @@ static bool refuse(decoder *d, const char *field, const json *v, const char *wan
     if (json_w_end(&w) == ST_OK) {
         err_set(&d->e, ST_INVALID_FIELD, field, "%s must be %s, not %s", field, want, buf_str(&shown));
     } else {
-        no_memory(d);
+        request_no_memory(d);
     }
     buf_release(&shown);
     return false;
 }
 
-static bool refuse_absent(decoder *d, const char *field, const char *msg)
+bool request_refuse_absent(request_decoder *d, const char *field, const char *msg)
 {
     err_set(&d->e, ST_INVALID_FIELD, field, "%s", msg);
     return false;
 }
 
-static bool copy_string(decoder *d, const json *v, wire_string *out)
+bool request_refuse_unbuilt(request_decoder *d, const char *field)
 {
-    size_t len;
-    const char *s = json_string(v, &len);
-    char *copy = arena_strndup(&d->r->mem, s, len);
-    if (!copy) {
-        return no_memory(d);
-    }
-    *out = (wire_string){copy, len};
-    return true;
-}
-
-/*
- * The fields of generate. Each reader gets a present value (NULL = null, always a wrong type).
- */
-static bool read_max_new_tokens(decoder *d, const json *v)
-{
-    int64_t i;
-    uint64_t u;
-    if (json_i64(v, &i)) {
-        d->r->max_new_tokens = i <= 0 ? -1 : i > INT32_MAX ? INT32_MAX : (int32_t)i;
-    } else if (json_u64(v, &u)) {
-        d->r->max_new_tokens = INT32_MAX; /* clamped, as any number beyond the context is */
-    } else {
-        return refuse(d, "max_new_tokens", v, "an integer");
-    }
-    return true;
-}
-
-static bool read_temperature(decoder *d, const json *v)
-{
-    double f;
-    if (!json_f64(v, &f) || !isfinite(f) || f < 0) {
-        return refuse(d, "temperature", v, "a finite number >= 0");
-    }
-    d->r->temperature = f;
-    return true;
-}
-
-static bool read_top_p(decoder *d, const json *v)
-{
-    double f;
-    if (!json_f64(v, &f) || !(f > 0 && f <= 1)) {
-        return refuse(d, "top_p", v, "a number in (0, 1]");
-    }
-    d->r->top_p = f;
-    return true;
-}
-
-static bool read_top_k(decoder *d, const json *v)
-{
-    int64_t i;
-    if (!json_i64(v, &i) || i < 0 || i > INT32_MAX) {
-        return refuse(d, "top_k", v, "an integer in [0, 2^31)");
-    }
-    d->r->top_k = (int32_t)i;
-    return true;
-}
-
-static bool read_seed(decoder *d, const json *v)
-{
-    int64_t i;
-    if (!json_i64(v, &i) || i < 0) {
-        return refuse(d, "seed", v, "an integer in [0, 2^63)");
-    }
-    d->r->seed = (uint64_t)i;
-    return true;
-}
-
-static bool read_add_special(decoder *d, const json *v)
-{
-    return json_bool(v, &d->r->add_special) || refuse(d, "add_special", v, "a boolean");
-}
-
-static bool read_stop(decoder *d, const json *v)
-{
-    if (json_kind(v) != JSON_ARRAY) {
-        return refuse(d, "stop", v, "a list of strings");
-    }
-    size_t n = json_len(v);
-    wire_string *stops = arena_alloc_array(&d->r->mem, n, sizeof *stops);
-    if (!stops) {
-        return no_memory(d);
-    }
-    size_t kept = 0;
-    for (size_t i = 0; i < n; i++) {
-        const json *s = json_at(v, i);
-        size_t len;
-        if (!json_string(s, &len)) {
-            return refuse(d, "stop", s, "a list of strings");
-        }
-        if (len > 0 && !copy_string(d, s, &stops[kept++])) {
-            return false;
-        }
-    }
-    d->r->stops = stops;
-    d->r->n_stops = kept;
-    return true;
-}
-
-static bool read_prompt(decoder *d, const json *v)
-{
-    if (json_kind(v) != JSON_STRING) {
-        return refuse(d, "prompt", v, "a string");
-    }
-    wire_segment *s = arena_calloc(&d->r->mem, 1, sizeof *s);
-    if (!s) {
-        return no_memory(d);
-    }
-    d->r->segments = s;
-    d->r->n_segments = 1;
-    d->r->prompt_field = "prompt";
-    return copy_string(d, v, &s->text);
-}
-
-static bool read_ids(decoder *d, const json *v, const char *field, wire_segment *s)
-{
-    if (json_kind(v) != JSON_ARRAY) {
-        return refuse(d, field, v, "a list of token ids");
-    }
-    size_t n = json_len(v);
-    int32_t *ids = arena_alloc_array(&d->r->mem, n, sizeof *ids);
-    if (!ids) {
-        return no_memory(d);
-    }
-    for (size_t i = 0; i < n; i++) {
-        const json *id = json_at(v, i);
-        int64_t x;
-        if (!json_i64(id, &x) || x < 0 || x >= d->n_vocab) {
-            return refuse(d, field, id, "a list of token ids, integers in the vocabulary");
-        }
-        ids[i] = (int32_t)x;
-    }
-    s->ids = ids;
-    s->n_ids = n;
-    return true;
-}
-
-static bool read_segment(decoder *d, const json *v, size_t i, wire_segment *s)
-{
-    char field[64];
-    const json *part;
-    snprintf(field, sizeof field, "prompt_segments[%zu]", i);
-    if (json_kind(v) != JSON_OBJECT) {
-        return refuse(d, field, v, "an object with text or ids");
-    }
-    if (json_get(v, "ids", &part)) { /* with both keys it counts as ids */
-        snprintf(field, sizeof field, "prompt_segments[%zu].ids", i);
-        return read_ids(d, part, field, s);
-    }
-    if (!json_get(v, "text", &part)) {
-        return refuse(d, field, v, "an object with text or ids");
-    }
-    if (json_kind(part) != JSON_STRING) {
-        snprintf(field, sizeof field, "prompt_segments[%zu].text", i);
-        return refuse(d, field, part, "a string");
-    }
-    return copy_string(d, part, &s->text);
-}
-
-static bool read_prompt_segments(decoder *d, const json *v)
-{
-    if (json_kind(v) != JSON_ARRAY) {
-        return refuse(d, "prompt_segments", v, "a list of segments");
-    }
-    size_t n = json_len(v);
-    wire_segment *segments = arena_calloc(&d->r->mem, n, sizeof *segments);
-    if (!segments) {
-        return no_memory(d);
-    }
-    for (size_t i = 0; i < n; i++) {
-        if (!read_segment(d, json_at(v, i), i, &segments[i])) {
-            return false;
-        }
-    }
-    d->r->segments = segments;
-    d->r->n_segments = n;
-    d->r->prompt_field = "prompt_segments";
-    return true;
-}
-
-static bool read_session_id(decoder *d, const json *v)
-{
-    size_t len;
-    if (!json_string(v, &len)) {
-        return refuse(d, "session_id", v, "a string");
-    }
-    if (len > WIRE_MAX_SESSION_ID_BYTES) {
-        return refuse(d, "session_id", v, "at most 65536 bytes long");
-    }
-    return copy_string(d, v, &d->r->session_id);
-}
-
-static bool read_cancel_request_id(decoder *d, const json *v)
-{
-    (void)v;
-    err_set(&d->e, ST_UNSUPPORTED, "cancel_request_id",
-            "cancel_request_id is not supported: this worker has no control pipe");
+    err_set(&d->e, ST_UNSUPPORTED, field, "%s is not supported by this build", field);
     return false;
 }
 
-typedef bool (*field_reader)(decoder *d, const json *v);
+/*
+ * Ops
+ */
+typedef struct op_row {
+    const char *name;
+    wire_op op;
+    bool plain, mux; /* in which dialects; in neither: in the protocol, not in this build */
+} op_row;
+
+static const op_row ops[] = {
+    {"generate", WIRE_GENERATE, true, true},
+    {"open", WIRE_OPEN, true, false},
+    {"close", WIRE_CLOSE, true, false},
+    {"reset", WIRE_RESET, true, false},
+    {"chat", WIRE_CHAT, false, true},
+    {"tokenize", WIRE_TOKENIZE, false, true},
+    {"detokenize", WIRE_DETOKENIZE, false, true},
+    {"count", WIRE_COUNT, false, true},
+    {"session", WIRE_SESSION_GET, false, true},
+    {"session", WIRE_SESSION_RESET, false, true},
+    {"session", WIRE_SESSION_CLOSE, false, true},
+    {"stats", WIRE_STATS, false, true},
+    {"cancel", WIRE_CANCEL, false, true},
+    {"pause", WIRE_PAUSE, false, true},
+    {"continue", WIRE_CONTINUE, false, true},
+    {"drain", WIRE_DRAIN, true, true},
+    {"shutdown", WIRE_SHUTDOWN, true, true},
+    {"embed", WIRE_GENERATE, false, false},
+    {"score", WIRE_GENERATE, false, false},
+    {"render", WIRE_GENERATE, false, false},
+    {"adapter", WIRE_GENERATE, false, false},
+    {"kv_limit", WIRE_GENERATE, false, false},
+};
+
+#define N_OPS (sizeof ops / sizeof ops[0])
 
 static const struct {
     const char *name;
-    field_reader read;
-} generate_fields[] = {
-    {"prompt", read_prompt},
-    {"prompt_segments", read_prompt_segments},
-    {"max_new_tokens", read_max_new_tokens},
-    {"temperature", read_temperature},
-    {"top_p", read_top_p},
-    {"top_k", read_top_k},
-    {"seed", read_seed},
-    {"stop", read_stop},
-    {"session_id", read_session_id},
-    {"cancel_request_id", read_cancel_request_id},
-    {"add_special", read_add_special},
+    wire_op op;
+    bool built;
+} actions[] = {
+    {"get", WIRE_SESSION_GET, true},      {"reset", WIRE_SESSION_RESET, true},
+    {"close", WIRE_SESSION_CLOSE, true},  {"prewarm", WIRE_SESSION_GET, false},
+    {"probe", WIRE_SESSION_GET, false},   {"export", WIRE_SESSION_GET, false},
+    {"import", WIRE_SESSION_GET, false},  {"save", WIRE_SESSION_GET, false},
+    {"restore", WIRE_SESSION_GET, false}, {"drop", WIRE_SESSION_GET, false},
 };
 
-static bool read_generate(decoder *d, const json *o)
+#define N_ACTIONS (sizeof actions / sizeof actions[0])
+
+const char *request_op_name(wire_op op)
 {
-    bool text = json_get(o, "prompt", NULL);
-    bool segments = json_get(o, "prompt_segments", NULL);
-    if (text == segments) { /* presence decides, even with null */
-        return refuse_absent(d, text ? "prompt_segments" : "prompt",
-                             text ? "prompt and prompt_segments exclude each other"
-                                  : "prompt or prompt_segments must be present");
-    }
-    for (size_t i = 0; i < sizeof generate_fields / sizeof generate_fields[0]; i++) {
-        const json *v;
-        if (json_get(o, generate_fields[i].name, &v) && !generate_fields[i].read(d, v)) {
-            return false;
+    for (size_t i = 0; i < N_OPS; i++) {
+        if (ops[i].op == op) {
+            return ops[i].name;
         }
     }
-    return true;
+    return "";
 }
 
-static bool read_session_op(decoder *d, const json *o)
+const char *request_session_action(wire_op op)
 {
-    const json *v;
-    if (!json_get(o, "session_id", &v)) {
-        return refuse_absent(d, "session_id", "session_id must be present");
+    for (size_t i = 0; i < N_ACTIONS; i++) {
+        if (actions[i].built && actions[i].op == op) {
+            return actions[i].name;
+        }
     }
-    if (!read_session_id(d, v)) {
+    return NULL;
+}
+
+bool request_is_mux(const wire_request *r)
+{
+    return r->id.data != NULL;
+}
+
+static bool is_name(const char *name, const char *s, size_t len)
+{
+    return strlen(name) == len && memcmp(name, s, len) == 0;
+}
+
+static bool read_action(request_decoder *d, const json *o)
+{
+    const json *v = NULL;
+    size_t len;
+    if (!json_get(o, "action", &v)) {
+        return request_refuse_absent(d, "action", "action must be present");
+    }
+    const char *name = json_string(v, &len);
+    for (size_t i = 0; name && i < N_ACTIONS; i++) {
+        if (is_name(actions[i].name, name, len)) {
+            d->r->op = actions[i].op;
+            return actions[i].built || request_refuse_unbuilt(d, "action");
+        }
+    }
+    return request_refuse(d, "action", v, "get, reset or close");
+}
+
+/* The op is known; may it stand in this line? */
+static bool take_op(request_decoder *d, const json *o, const op_row *row)
+{
+    bool mux = request_is_mux(d->r);
+    if (!row->plain && !row->mux) {
+        err_set(&d->e, ST_UNSUPPORTED, "op", "op %s is not supported by this build", row->name);
         return false;
     }
-    return d->r->session_id.len > 0 || refuse(d, "session_id", v, "a string that is not empty");
+    if (!mux && !row->plain) {
+        err_set(&d->e, ST_INVALID_FIELD, "id", "%s needs an id", row->name);
+        return false;
+    }
+    if (mux && !row->mux) {
+        err_set(&d->e, ST_INVALID_FIELD, "op", "op %s goes without an id", row->name);
+        return false;
+    }
+    d->r->op = row->op;
+    d->r->parse_special = wire_request_default(row->op).parse_special;
+    return row->op != WIRE_SESSION_GET || read_action(d, o);
 }
 
-static bool read_op(decoder *d, const json *o)
+static bool read_op(request_decoder *d, const json *o)
 {
-    static const struct {
-        const char *name;
-        wire_op op;
-    } ops[] = {
-        {"generate", WIRE_GENERATE}, {"open", WIRE_OPEN}, {"close", WIRE_CLOSE}, {"reset", WIRE_RESET}};
     const json *v;
     size_t len;
     if (!json_get(o, "op", &v)) {
-        d->r->op = WIRE_GENERATE;
-        return true;
+        return true; /* generate */
     }
     const char *name = json_string(v, &len);
-    for (size_t i = 0; name && i < sizeof ops / sizeof ops[0]; i++) {
-        if (strlen(ops[i].name) == len && memcmp(ops[i].name, name, len) == 0) {
-            d->r->op = ops[i].op;
-            return true;
+    for (size_t i = 0; name && i < N_OPS; i++) {
+        if (is_name(ops[i].name, name, len)) {
+            return take_op(d, o, &ops[i]);
         }
     }
-    return refuse(d, "op", v, "generate, open, close or reset");
+    return request_refuse(d, "op", v,
+                          request_is_mux(d->r) ? "an op of the protocol" : "generate, open, close or reset");
 }
 
-static bool read_line(decoder *d, const json *o)
+/*
+ * Lines
+ */
+static bool read_id(request_decoder *d, const json *o, size_t line_len)
+{
+    const json *v;
+    size_t len;
+    if (!json_get(o, "id", &v)) {
+        return true; /* plain */
+    }
+    const char *id = json_string(v, &len);
+    if (!id || len == 0 || len > WIRE_MAX_ID_BYTES) {
+        return request_refuse(d, "id", v, "a string of 1 to 256 bytes");
+    }
+    if (line_len > WIRE_MAX_MUX_LINE_BYTES) {
+        err_set(&d->e, ST_BAD_REQUEST, NULL, "line is longer than %zu bytes", WIRE_MAX_MUX_LINE_BYTES);
+        return false;
+    }
+    return request_copy_string(d, v, &d->r->id);
+}
+
+static bool read_line(request_decoder *d, const json *o, size_t line_len)
 {
     if (json_kind(o) != JSON_OBJECT) {
         err_set(&d->e, ST_BAD_REQUEST, NULL, "a line must be one JSON object");
         return false;
     }
-    if (json_get(o, "id", NULL)) {
-        err_set(&d->e, ST_BAD_REQUEST, "id",
-                "id is not supported: this worker speaks the plain dialect only");
-        return false;
-    }
-    if (!read_op(d, o)) {
-        return false;
-    }
-    return d->r->op == WIRE_GENERATE ? read_generate(d, o) : read_session_op(d, o);
+    return read_id(d, o, line_len) && read_op(d, o) && request_read_fields(d, o);
 }
 
-/* The frame for d->e. o is the line's object, or NULL if it was none. */
-static void put_answer(const decoder *d, const json *o, buf *answer)
+/* What follows the line is raw bytes whatever is wrong with the line. */
+static uint64_t attachment_of(const json *o)
 {
     const json *v;
+    uint64_t n;
+    return json_get(o, "id", NULL) && json_get(o, "attach", &v) && json_u64(v, &n) ? n : 0;
+}
+
+/* The frame for d->e. o is the line's object, or NULL if it was none. In the plain dialect every answer to an
+ * op carries session_id, in the other one every answer the id. */
+static void put_answer(const request_decoder *d, const json *o, buf *answer)
+{
+    const json *v;
+    size_t len;
     frame_error f = frame_error_of(&d->e);
     f.has_value = d->has_value;
     f.value = d->value;
-    if (json_get(o, "op", &v)) {
-        size_t len;
+    if (json_get(o, "id", &v)) {
+        f.id.data = json_string(v, &f.id.len);
+    } else if (json_get(o, "op", &v)) {
         const char *op = json_string(v, &len);
-        f.has_session = !op || len != strlen("generate") || memcmp(op, "generate", len) != 0;
+        f.has_session = !op || !is_name("generate", op, len);
     }
     if (f.has_session && json_get(o, "session_id", &v)) {
         f.session_id = json_string(v, &f.session_id_len);
     }
-    if (json_get(o, "id", &v)) {
-        f.id = json_string(v, &f.id_len);
-    }
     (void)frame_put_error(answer, &f); /* without memory for it answer stays as it was: the contract */
+}
+
+wire_request wire_request_default(wire_op op)
+{
+    return (wire_request){
+        .op = op,
+        .session_id = {"", 0},
+        .parse_special = op == WIRE_TOKENIZE || op == WIRE_COUNT,
+        .max_new_tokens = -1,
+        .top_p = 1.0,
+        .repetition_penalty = 1.0,
+        .repeat_last_n = DEFAULT_REPEAT_LAST_N,
+        .top_logprobs = -1,
+        .prompt_logprobs = -1,
+    };
 }
 
 static wire_request *request_new(void)
 {
-    wire_request *r = mem_calloc(1, sizeof *r);
+    wire_request *r = mem_alloc(sizeof *r);
     if (r) {
+        *r = wire_request_default(WIRE_GENERATE);
         arena_init(&r->mem, ARENA_CHUNK_BYTES);
-        r->session_id = (wire_string){"", 0};
-        r->max_new_tokens = -1;
-        r->top_p = 1.0;
     }
     return r;
 }
 
-status wire_request_decode(const char *line, size_t len, int32_t n_vocab, wire_request **out, buf *answer,
-                           err *e)
+status wire_request_decode(const char *line, size_t len, const wire_limits *limits, wire_request **out,
+                           buf *answer, uint64_t *attach_bytes, err *e)
 {
-    decoder d = {.r = request_new(), .n_vocab = n_vocab};
+    request_decoder d = {.limits = limits, .r = request_new()};
     json_doc *doc = NULL;
+    const json *o = NULL;
     err_clear(&d.e);
-    bool ok = d.r ? json_parse(line, len, JSON_MAX_DEPTH, &doc, &d.e) == ST_OK : no_memory(&d);
+    bool ok = d.r ? json_parse(line, len, JSON_MAX_DEPTH, &doc, &d.e) == ST_OK : request_no_memory(&d);
     if (ok) {
-        ok = read_line(&d, json_root(doc));
+        o = json_root(doc);
+        ok = read_line(&d, o, len);
+    }
+    if (attach_bytes) {
+        *attach_bytes = attachment_of(o);
     }
     if (ok) {
         *out = d.r;
     } else {
-        put_answer(&d, doc ? json_root(doc) : NULL, answer);
+        put_answer(&d, o, answer);
         wire_request_free(d.r);
         if (e) {
             *e = d.e;

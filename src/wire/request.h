@@ -1,15 +1,34 @@
 /*
- * request: one line of the plain dialect, decoded and checked (PROTOCOL 2).
+ * request: one line that a worker reads, decoded and checked; and the encoder of the daemon's lines
+ * (PROTOCOL 2 and 4). A line with a key `id` belongs to the multiplexed dialect, any other to the plain one.
  *
  * wire_request_decode gives a request, or the one error frame that answers the line. Checked is everything
- * that needs no model: exactly one JSON object, the op, presence, type and range of each field (null is a
- * wrong type, a float literal is no integer). What needs the model (ids in the vocabulary, empty prompt,
- * context) is the worker's. Unknown fields are ignored. Lines with an `id` belong to the multiplexed dialect,
- * which this build does not speak, and are refused by name; so is cancel_request_id.
+ * that needs no model but its vocabulary size: exactly one JSON object, the op, presence, type and range of
+ * each field (null is a wrong type, a float literal is no integer). What needs the model (empty prompt,
+ * context) is the worker's.
+ * Plain: unknown fields are ignored. Multiplexed: unknown fields are errors that name them, an id that is not
+ * a string of 1 to WIRE_MAX_ID_BYTES bytes is one, a line longer than WIRE_MAX_MUX_LINE_BYTES is one, and
+ * every error frame carries the id if that is a string.
+ * What PROTOCOL 4 has and this build has not is refused by name with ST_UNSUPPORTED: the fields in
+ * request_fields.c without a reader (grammar, tools, resume …), the ops embed, score, render, adapter and
+ * kv_limit, the session actions other than get, reset and close, and attachments.
+ *
+ * op            fields besides op and id                                   answer
+ * generate      as plain (no cancel_request_id) + the sampling fields      accepted, token …, done
+ * chat          messages + the same (no prompt, prompt_segments,           accepted, delta …, done
+ *               add_special)
+ * tokenize      text, add_special (false), parse_special (true)            {id, ids, pieces}
+ * detokenize    ids                                                        {id, text}
+ * count         one of text (as tokenize), messages (ChatML, generation    {id, count}
+ *               prompt included)
+ * session       action: get | reset | close, session_id                    {id, session} | {id, reset} |
+ *                                                                          {id, closed}
+ * stats                                                                    {id, stats}
+ * cancel, pause, continue   (the id is that of the request meant)          none
+ * drain, shutdown           (the id may be absent)                         none: the worker exits
  *
  * A request is immutable plain data in one arena of its own (nothing of the line is borrowed): one thread
- * makes it, another may use and free it. Limits: line.h's line length, JSON_MAX_DEPTH,
- * WIRE_MAX_SESSION_ID_BYTES.
+ * makes it, another may use and free it. Limits: line.h's line length, JSON_MAX_DEPTH and those below.
  */
 #ifndef HEARTH_WIRE_REQUEST_H
 #define HEARTH_WIRE_REQUEST_H
@@ -21,16 +40,40 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/status.h"
+#include "wire/text.h"
 
+#define WIRE_MAX_MUX_LINE_BYTES   ((size_t)8 << 20)
+#define WIRE_MAX_ID_BYTES         ((size_t)256)
 #define WIRE_MAX_SESSION_ID_BYTES ((size_t)64 << 10)
 #define WIRE_MAX_SEED             ((uint64_t)INT64_MAX)
+#define WIRE_MAX_STOP_IDS         64
+#define WIRE_MAX_BIAS             1024
+#define WIRE_MAX_TOP_LOGPROBS     20
+/* Presence and frequency penalties and biases beyond these would overflow a logit: refused, resp. clamped. */
+#define WIRE_MAX_PENALTY    1e6
+#define WIRE_MAX_BIAS_VALUE 1e30
+/* 31 years, so that it fits into 64 bits of nanoseconds; more is clamped. */
+#define WIRE_MAX_DEADLINE_MS ((uint64_t)1000000000000)
 
-typedef enum wire_op { WIRE_GENERATE, WIRE_OPEN, WIRE_CLOSE, WIRE_RESET } wire_op;
-
-typedef struct wire_string { /* may hold NUL bytes; a NUL that is not counted follows */
-    const char *data;
-    size_t len;
-} wire_string;
+typedef enum wire_op {
+    WIRE_GENERATE,
+    WIRE_OPEN, /* WIRE_OPEN, WIRE_CLOSE and WIRE_RESET: plain only */
+    WIRE_CLOSE,
+    WIRE_RESET,
+    WIRE_CHAT, /* from here on multiplexed */
+    WIRE_TOKENIZE,
+    WIRE_DETOKENIZE,
+    WIRE_COUNT,
+    WIRE_SESSION_GET,
+    WIRE_SESSION_RESET,
+    WIRE_SESSION_CLOSE,
+    WIRE_STATS,
+    WIRE_CANCEL,
+    WIRE_PAUSE,
+    WIRE_CONTINUE,
+    WIRE_DRAIN,
+    WIRE_SHUTDOWN
+} wire_op;
 
 typedef struct wire_segment { /* text, or ids where ids is not NULL */
     wire_string text;
@@ -38,34 +81,88 @@ typedef struct wire_segment { /* text, or ids where ids is not NULL */
     size_t n_ids;
 } wire_segment;
 
+typedef struct wire_message {
+    wire_string role; /* "system", "user" or "assistant" */
+    wire_string content;
+} wire_message;
+
+typedef struct wire_bias {
+    int32_t token; /* in the vocabulary */
+    double bias;   /* |bias| <= WIRE_MAX_BIAS_VALUE; -WIRE_MAX_BIAS_VALUE forbids the token */
+} wire_bias;
+
 typedef struct wire_request {
     wire_op op;
-    wire_string session_id; /* empty: anonymous (generate only) */
+    wire_string id;         /* of the request (cancel, pause, continue: of the one meant); data NULL: plain */
+    wire_string session_id; /* empty: anonymous (generate, chat only) */
+    uint64_t cancel_request_id; /* plain generate: 1 … 2^64-1; 0 = none */
 
-    /* generate */
-    const char
-        *prompt_field; /* which of the two it was: "prompt" (then one text segment) or "prompt_segments" */
+    /* generate: the prompt; tokenize, count: the text, one segment (count: none if it has messages) */
+    const char *prompt_field; /* which it was: "prompt", "text" (one text segment) or "prompt_segments" */
     const wire_segment *segments;
     size_t n_segments;
     bool add_special;
-    int32_t max_new_tokens;   /* >= 1, or -1: the rest of the context */
-    double temperature;       /* finite, >= 0 */
-    double top_p;             /* (0, 1] */
-    int32_t top_k;            /* >= 0 */
-    uint64_t seed;            /* 0 … WIRE_MAX_SEED; 0 = draw one */
+    bool parse_special; /* tokenize; true for count */
+    /* chat, count */
+    const wire_message *messages; /* chat: at least one */
+    size_t n_messages;
+    /* detokenize */
+    const int32_t *ids; /* in the vocabulary */
+    size_t n_ids;
+
+    /* generate, chat */
+    int32_t max_new_tokens; /* >= 1, or -1: the rest of the context; multiplexed only: 0 generates nothing */
+    double temperature;     /* finite, >= 0 */
+    double top_p;           /* (0, 1] */
+    int32_t top_k;          /* >= 0 */
+    uint64_t seed;          /* 0 … WIRE_MAX_SEED; 0 = draw one */
     const wire_string *stops; /* none of them empty */
     size_t n_stops;
+    /* multiplexed only; the defaults (in brackets) change nothing */
+    bool has_now;
+    int64_t now_ms;                             /* "now": >= 0, milliseconds since 1970 */
+    double min_p;                               /* [0, 1] (0) */
+    double repetition_penalty;                  /* [0.01, 100] (1) */
+    double presence_penalty, frequency_penalty; /* at most WIRE_MAX_PENALTY either way (0) */
+    int32_t repeat_last_n;                      /* >= -1 = all (64) */
+    const wire_bias *bias;                      /* "logit_bias"; ascending token, no duplicates */
+    size_t n_bias;                              /* <= WIRE_MAX_BIAS */
+    int32_t min_tokens;                         /* >= 0 (0) */
+    bool ignore_eos;
+    const int32_t *stop_token_ids; /* in the vocabulary: end the reply like an end token */
+    size_t n_stop_token_ids;       /* <= WIRE_MAX_STOP_IDS */
+    int32_t top_logprobs;          /* -1: no logprobs (-1); "logprobs":true alone is 0 alternatives */
+    int32_t prompt_logprobs;       /* -1: none (-1); else how many alternatives */
+    uint64_t deadline_ms;          /* from now, 1 … WIRE_MAX_DEADLINE_MS; 0 = none (0) */
+    bool progress;
 
     /* owned */
     arena mem; /* all of the above */
 } wire_request;
 
-/* Token ids must be in [0, n_vocab). ST_OK and *out (wire_request_free), or another status: then the whole
- * error frame was appended to answer (unless memory ran out even for that: answer is as it was), and *e (may
- * be NULL) has the same code, field and message. */
-status wire_request_decode(const char *line, size_t len, int32_t n_vocab, wire_request **out, buf *answer,
-                           err *e);
+typedef struct wire_limits { /* what a line is checked against */
+    int32_t n_vocab;         /* token ids must be in [0, n_vocab) */
+    bool supports_cancel;    /* false: cancel_request_id is refused with ST_UNSUPPORTED */
+} wire_limits;
+
+/* ST_OK and *out (wire_request_free), or another status: then the whole error frame was appended to answer
+ * (unless memory ran out even for that: answer is as it was), and *e (may be NULL) has the same code, field
+ * and message. *attach_bytes (may be NULL) is always written: so many raw bytes follow the line (it is refused
+ * today; they are to be skipped, line_skip_attachment), 0 = none. */
+status wire_request_decode(const char *line, size_t len, const wire_limits *limits, wire_request **out,
+                           buf *answer, uint64_t *attach_bytes, err *e);
 void wire_request_free(wire_request *r);
 size_t wire_request_bytes(const wire_request *r); /* of memory that it holds */
+
+/* Everything at its default, an arena that is all zero: to be filled with borrowed data and put. */
+wire_request wire_request_default(wire_op op);
+/* Appends one whole multiplexed line, '\n' included, or (ST_NOMEM) leaves out as it was. r needs an id (drain,
+ * shutdown may go without) and what its op needs; r->mem is not looked at. Fields at their defaults are left
+ * out (but seed, and now if has_now), so that decoding the line gives an equal request. Plain-only ops and
+ * cancel_request_id cannot be put. Strings are repaired to valid UTF-8. */
+status wire_request_put(buf *out, const wire_request *r);
+/* Adds "deadline_ms" (>= 1) to the generate or chat line, made without one, that ends the buffer. ST_NOMEM
+ * leaves line as it was. */
+status wire_request_put_deadline(buf *line, uint64_t ms);
 
 #endif

@@ -1,0 +1,271 @@
+#include <string.h>
+
+#include "wire/frame_decode_int.h"
+
+/*
+ * Lists
+ */
+static bool read_ids(const json *list, frame *f, err *e)
+{
+    size_t n = json_len(list);
+    int32_t *ids = arena_alloc_array(&f->mem, n, sizeof *ids);
+    if (!ids) {
+        return frame_no_memory(e);
+    }
+    for (size_t i = 0; i < n; i++) {
+        int64_t id;
+        if (!json_i64(json_at(list, i), &id) || id < 0 || id > INT32_MAX) {
+            return frame_refuse(e, "ids", "a list of token ids");
+        }
+        ids[i] = (int32_t)id;
+    }
+    f->ids = ids;
+    f->n_ids = n;
+    return true;
+}
+
+/* The raw bytes of a piece that is no UTF-8. */
+static bool read_bytes(const json *list, arena *mem, wire_string *out, err *e)
+{
+    size_t n = json_len(list);
+    char *bytes = arena_alloc_array(mem, n + 1, 1);
+    if (!bytes) {
+        return frame_no_memory(e);
+    }
+    for (size_t i = 0; i < n; i++) {
+        int64_t b;
+        if (!json_i64(json_at(list, i), &b) || b < 0 || b > 255) {
+            return frame_refuse(e, "bytes", "a list of bytes");
+        }
+        bytes[i] = (char)b;
+    }
+    bytes[n] = '\0';
+    *out = (wire_string){bytes, n};
+    return true;
+}
+
+/* One token of a position. */
+static bool read_alternative(const json *v, arena *mem, frame_logprob *p, err *e)
+{
+    const json *x;
+    if (json_kind(v) != JSON_OBJECT) {
+        return frame_refuse(e, "logprobs", "a list of objects");
+    }
+    if (!frame_get_i32(v, "id", &p->token, e) || !frame_get_string(v, "text", &p->text, e)) {
+        return false;
+    }
+    if (!json_get(v, "logprob", &x) || !json_f64(x, &p->logprob)) {
+        return frame_refuse(e, "logprob", "a number");
+    }
+    return !json_get(v, "bytes", NULL) ||
+           (frame_get_array(v, "bytes", &x, e) && read_bytes(x, mem, &p->text, e));
+}
+
+static bool read_position(const json *v, arena *mem, frame_logprob *p, err *e)
+{
+    const json *list;
+    if (!read_alternative(v, mem, p, e) || !frame_get_array(v, "top", &list, e)) {
+        return false;
+    }
+    p->n_top = json_len(list);
+    frame_logprob *top = arena_calloc(mem, p->n_top, sizeof *top);
+    if (!top) {
+        return frame_no_memory(e);
+    }
+    for (size_t i = 0; i < p->n_top; i++) {
+        if (!read_alternative(json_at(list, i), mem, &top[i], e)) {
+            return false;
+        }
+    }
+    p->top = top;
+    return true;
+}
+
+/* The elements of list from `first` on. */
+static bool read_positions(const json *list, size_t first, frame *f, err *e)
+{
+    size_t n = json_len(list) - first;
+    frame_logprob *p = arena_calloc(&f->mem, n, sizeof *p);
+    if (!p) {
+        return frame_no_memory(e);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (!read_position(json_at(list, first + i), &f->mem, &p[i], e)) {
+            return false;
+        }
+    }
+    f->logprobs = p;
+    f->n_logprobs = n;
+    return true;
+}
+
+bool frame_read_step_ids(const json *o, frame *f, err *e)
+{
+    const json *list;
+    if (!f->id.data) {
+        return true;
+    }
+    if (!frame_get_array(o, "ids", &list, e) || !read_ids(list, f, e)) {
+        return false;
+    }
+    if (!json_get(o, "logprobs", NULL)) {
+        return true;
+    }
+    if (!frame_get_array(o, "logprobs", &list, e)) {
+        return false;
+    }
+    return (json_len(list) == f->n_ids || frame_refuse(e, "logprobs", "as long as ids")) &&
+           read_positions(list, 0, f, e);
+}
+
+static bool read_prompt_logprobs(const json *o, frame *f, err *e)
+{
+    const json *list;
+    if (!frame_get_array(o, "prompt_logprobs", &list, e)) {
+        return false;
+    }
+    if (json_len(list) < 1 || json_at(list, 0)) {
+        return frame_refuse(e, "prompt_logprobs", "a list that begins with null");
+    }
+    return read_positions(list, 1, f, e);
+}
+
+static bool read_tokens(const json *o, frame *f, err *e)
+{
+    const json *ids, *pieces;
+    if (!frame_get_array(o, "ids", &ids, e) || !frame_get_array(o, "pieces", &pieces, e) ||
+        !read_ids(ids, f, e)) {
+        return false;
+    }
+    if (json_len(pieces) != f->n_ids) {
+        return frame_refuse(e, "pieces", "as long as ids");
+    }
+    wire_string *s = arena_alloc_array(&f->mem, f->n_ids, sizeof *s);
+    if (!s) {
+        return frame_no_memory(e);
+    }
+    for (size_t i = 0; i < f->n_ids; i++) {
+        s[i].data = json_string(json_at(pieces, i), &s[i].len);
+        if (!s[i].data) {
+            return frame_refuse(e, "pieces", "a list of strings");
+        }
+    }
+    f->pieces = s;
+    return true;
+}
+
+/*
+ * Objects
+ */
+static bool is_hex(const char *s, size_t len)
+{
+    return len == SHA256_HEX_LEN && strspn(s, "0123456789abcdef") == len;
+}
+
+static bool read_accepted(const json *o, frame_accepted *a, err *e)
+{
+    const json *v;
+    wire_string digest;
+    if (!frame_get_object(o, "accepted", &v, e) || !frame_get_string(v, "prompt_digest", &digest, e)) {
+        return false;
+    }
+    if (!is_hex(digest.data, digest.len)) {
+        return frame_refuse(e, "prompt_digest", "64 hex digits");
+    }
+    a->prompt_digest = digest.data;
+    return frame_get_u64(v, "seed", &a->seed, e) && frame_get_i64(v, "now", &a->now_ms, e) &&
+           frame_get_i32(v, "prompt_tokens", &a->prompt_tokens, e) &&
+           frame_get_i32(v, "cached_prompt_tokens", &a->cached_prompt_tokens, e);
+}
+
+static bool read_delta(const json *o, frame *f, err *e)
+{
+    const json *v;
+    wire_string content;
+    if (!frame_get_object(o, "delta", &v, e) || !frame_get_string(v, "content", &content, e)) {
+        return false;
+    }
+    f->text = content.data;
+    f->text_len = content.len;
+    return frame_read_step_ids(o, f, e);
+}
+
+static bool read_progress(const json *o, frame_progress *p, err *e)
+{
+    const json *v;
+    return frame_get_object(o, "progress", &v, e) &&
+           frame_get_i32(v, "prompt_tokens", &p->prompt_tokens, e) &&
+           frame_get_i32(v, "cached", &p->cached, e) && frame_get_i32(v, "processed", &p->processed, e);
+}
+
+bool frame_read_costs(const json *o, frame_done *d, err *e)
+{
+    const json *miss;
+    wire_string reason = {"", 0};
+    if (json_get(o, "cache_miss", &miss) && miss) {
+        if (!frame_get_object(o, "cache_miss", &miss, e) ||
+            !frame_get_i32(miss, "at", &d->cache_miss_at, e) ||
+            !frame_get_string(miss, "reason", &reason, e)) {
+            return false;
+        }
+    }
+    d->cache_miss_reason = reason.data;
+    return frame_opt_i32(o, "cached_prompt_tokens", &d->cached_prompt_tokens, e) &&
+           frame_opt_i32(o, "preemptions", &d->preemptions, e) &&
+           frame_opt_i32(o, "drafted", &d->drafted, e) && frame_opt_i32(o, "accepted", &d->accepted, e) &&
+           frame_opt_i32(o, "reasoning_tokens", &d->reasoning_tokens, e);
+}
+
+static bool read_text(const json *o, frame *f, err *e)
+{
+    wire_string text;
+    bool ok = frame_get_string(o, "text", &text, e);
+    if (ok) {
+        f->text = text.data;
+        f->text_len = text.len;
+    }
+    return ok;
+}
+
+static bool read_session_info(const json *o, frame_session *s, err *e)
+{
+    const json *v;
+    return frame_get_object(o, "session", &v, e) && frame_get_string(v, "session_id", &s->session_id, e) &&
+           frame_get_bool(v, "known", &s->known, e) && frame_get_i64(v, "tokens", &s->tokens, e) &&
+           frame_get_bool(v, "dirty", &s->dirty, e) && frame_get_bool(v, "busy", &s->busy, e);
+}
+
+static bool read_stats(const json *o, frame_stats *s, err *e)
+{
+    const json *v;
+#define X(name) &&frame_get_u64(v, #name, &s->name, e)
+    return frame_get_object(o, "stats", &v, e) && frame_get_bool(v, "draining", &s->draining, e)
+                                                      FRAME_STATS_NUMBERS(X);
+#undef X
+}
+
+bool frame_read_mux(const json *o, frame *f, err *e)
+{
+    switch (f->kind) {
+    case FRAME_ACCEPTED:
+        return read_accepted(o, &f->accepted, e);
+    case FRAME_DELTA:
+        return read_delta(o, f, e);
+    case FRAME_PROMPT_LOGPROBS:
+        return read_prompt_logprobs(o, f, e);
+    case FRAME_PROGRESS:
+        return read_progress(o, &f->progress, e);
+    case FRAME_TOKENS:
+        return read_tokens(o, f, e);
+    case FRAME_TEXT:
+        return read_text(o, f, e);
+    case FRAME_COUNT:
+        return frame_get_i64(o, "count", &f->count, e);
+    case FRAME_SESSION_INFO:
+        return read_session_info(o, &f->session, e);
+    case FRAME_STATS:
+        return read_stats(o, &f->stats, e);
+    default:
+        return true;
+    }
+}

@@ -1,0 +1,221 @@
+#include <float.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/utf8.h"
+#include "wire/frame_put_int.h"
+
+#define FLOAT_DIGITS 9 /* enough for every float to be read back as itself */
+
+/*
+ * Log-probabilities
+ */
+static void put_logprob_value(json_w *w, double logprob)
+{
+    char text[32];
+    double shown = logprob >= -(double)FLT_MAX && logprob <= (double)FLT_MAX ? logprob : -(double)FLT_MAX;
+    snprintf(text, sizeof text, "%.*g", FLOAT_DIGITS, shown);
+    json_w_f64(w, strtod(text, NULL)); /* the shortest text of that is text */
+}
+
+/* One position without its alternatives, the object left open. */
+static void open_logprob(json_w *w, const frame_logprob *p)
+{
+    json_w_obj_open(w);
+    FRAME_KEY(w, id);
+    json_w_i64(w, p->token);
+    FRAME_KEY(w, logprob);
+    put_logprob_value(w, p->logprob);
+    FRAME_KEY(w, text);
+    json_w_str(w, p->text.data, p->text.len);
+    if (!utf8_valid(p->text.data, p->text.len, NULL)) {
+        FRAME_KEY(w, bytes);
+        json_w_arr_open(w);
+        for (size_t i = 0; i < p->text.len; i++) {
+            json_w_i64(w, (unsigned char)p->text.data[i]);
+        }
+        json_w_arr_close(w);
+    }
+}
+
+static void put_logprob(json_w *w, const frame_logprob *p)
+{
+    open_logprob(w, p);
+    FRAME_KEY(w, top);
+    json_w_arr_open(w);
+    for (size_t i = 0; i < p->n_top; i++) {
+        open_logprob(w, &p->top[i]);
+        json_w_obj_close(w);
+    }
+    json_w_arr_close(w);
+    json_w_obj_close(w);
+}
+
+void frame_put_step_ids(json_w *w, const frame_step *s)
+{
+    FRAME_KEY(w, ids);
+    frame_put_ids(w, s->ids, s->n_ids);
+    if (s->logprobs) {
+        FRAME_KEY(w, logprobs);
+        json_w_arr_open(w);
+        for (size_t i = 0; i < s->n_ids; i++) {
+            put_logprob(w, &s->logprobs[i]);
+        }
+        json_w_arr_close(w);
+    }
+}
+
+status frame_put_prompt_logprobs(buf *out, wire_string id, const frame_logprob *lp, size_t n)
+{
+    frame_line l;
+    frame_line_begin(&l, out, id);
+    FRAME_KEY(&l.w, prompt_logprobs);
+    json_w_arr_open(&l.w);
+    json_w_null(&l.w);
+    for (size_t i = 0; i < n; i++) {
+        put_logprob(&l.w, &lp[i]);
+    }
+    json_w_arr_close(&l.w);
+    return frame_line_end(&l);
+}
+
+/*
+ * The frames of a reply
+ */
+status frame_prompt_digest(const int32_t *ids, size_t n, char hex[SHA256_HEX_LEN + 1])
+{
+    uint8_t sum[SHA256_BYTES];
+    status st = sha256_once(ids, n * sizeof *ids, sum); /* base/le.h: this machine is little-endian */
+    if (st == ST_OK) {
+        hex_encode(sum, sizeof sum, hex);
+    }
+    return st;
+}
+
+status frame_put_accepted(buf *out, wire_string id, const frame_accepted *a)
+{
+    frame_line l;
+    json_w *w = &l.w;
+    frame_line_begin(&l, out, id);
+    FRAME_KEY(w, accepted);
+    json_w_obj_open(w);
+    FRAME_KEY(w, seed);
+    json_w_u64(w, a->seed);
+    FRAME_KEY(w, now);
+    json_w_i64(w, a->now_ms);
+    FRAME_KEY(w, prompt_tokens);
+    json_w_i64(w, a->prompt_tokens);
+    FRAME_KEY(w, prompt_digest);
+    json_w_cstr(w, a->prompt_digest);
+    FRAME_KEY(w, cached_prompt_tokens);
+    json_w_i64(w, a->cached_prompt_tokens);
+    json_w_obj_close(w);
+    return frame_line_end(&l);
+}
+
+status frame_put_delta(buf *out, wire_string id, const frame_step *s)
+{
+    frame_line l;
+    json_w *w = &l.w;
+    frame_line_begin(&l, out, id);
+    FRAME_KEY(w, delta);
+    json_w_obj_open(w);
+    FRAME_KEY(w, content);
+    json_w_str(w, s->text.data, s->text.len);
+    json_w_obj_close(w);
+    frame_put_step_ids(w, s);
+    return frame_line_end(&l);
+}
+
+status frame_put_progress(buf *out, wire_string id, const frame_progress *p)
+{
+    frame_line l;
+    json_w *w = &l.w;
+    frame_line_begin(&l, out, id);
+    FRAME_KEY(w, progress);
+    json_w_obj_open(w);
+    FRAME_KEY(w, prompt_tokens);
+    json_w_i64(w, p->prompt_tokens);
+    FRAME_KEY(w, cached);
+    json_w_i64(w, p->cached);
+    FRAME_KEY(w, processed);
+    json_w_i64(w, p->processed);
+    json_w_obj_close(w);
+    return frame_line_end(&l);
+}
+
+/*
+ * The answers to ops
+ */
+status frame_put_tokens(buf *out, wire_string id, const int32_t *ids, const wire_string *pieces, size_t n)
+{
+    frame_line l;
+    json_w *w = &l.w;
+    frame_line_begin(&l, out, id);
+    FRAME_KEY(w, ids);
+    frame_put_ids(w, ids, n);
+    FRAME_KEY(w, pieces);
+    json_w_arr_open(w);
+    for (size_t i = 0; i < n; i++) {
+        json_w_str(w, pieces[i].data, pieces[i].len);
+    }
+    json_w_arr_close(w);
+    return frame_line_end(&l);
+}
+
+status frame_put_text(buf *out, wire_string id, wire_string text)
+{
+    frame_line l;
+    frame_line_begin(&l, out, id);
+    FRAME_KEY(&l.w, text);
+    json_w_str(&l.w, text.data, text.len);
+    return frame_line_end(&l);
+}
+
+status frame_put_count(buf *out, wire_string id, int64_t count)
+{
+    frame_line l;
+    frame_line_begin(&l, out, id);
+    FRAME_KEY(&l.w, count);
+    json_w_i64(&l.w, count);
+    return frame_line_end(&l);
+}
+
+status frame_put_session_info(buf *out, wire_string id, const frame_session *s)
+{
+    frame_line l;
+    json_w *w = &l.w;
+    frame_line_begin(&l, out, id);
+    FRAME_KEY(w, session);
+    json_w_obj_open(w);
+    FRAME_KEY(w, session_id);
+    json_w_str(w, s->session_id.data, s->session_id.len);
+    FRAME_KEY(w, known);
+    json_w_bool(w, s->known);
+    FRAME_KEY(w, tokens);
+    json_w_i64(w, s->tokens);
+    FRAME_KEY(w, dirty);
+    json_w_bool(w, s->dirty);
+    FRAME_KEY(w, busy);
+    json_w_bool(w, s->busy);
+    json_w_obj_close(w);
+    return frame_line_end(&l);
+}
+
+status frame_put_stats(buf *out, wire_string id, const frame_stats *s)
+{
+    frame_line l;
+    json_w *w = &l.w;
+    frame_line_begin(&l, out, id);
+    FRAME_KEY(w, stats);
+    json_w_obj_open(w);
+#define X(name)         \
+    FRAME_KEY(w, name); \
+    json_w_u64(w, s->name);
+    FRAME_STATS_NUMBERS(X)
+#undef X
+    FRAME_KEY(w, draining);
+    json_w_bool(w, s->draining);
+    json_w_obj_close(w);
+    return frame_line_end(&l);
+}

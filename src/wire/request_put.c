@@ -1,0 +1,225 @@
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "wire/line.h"
+#include "wire/request_int.h"
+
+static void put_string(json_w *w, const char *key, wire_string s)
+{
+    json_w_key(w, key);
+    json_w_str(w, s.data, s.len);
+}
+
+static void put_int(json_w *w, const char *key, int64_t value, int64_t unless)
+{
+    if (value != unless) {
+        json_w_key(w, key);
+        json_w_i64(w, value);
+    }
+}
+
+static void put_double(json_w *w, const char *key, double value, double unless)
+{
+    if (value != unless) {
+        json_w_key(w, key);
+        json_w_f64(w, value);
+    }
+}
+
+static void put_bool(json_w *w, const char *key, bool value, bool unless)
+{
+    if (value != unless) {
+        json_w_key(w, key);
+        json_w_bool(w, value);
+    }
+}
+
+static void put_ids(json_w *w, const char *key, const int32_t *ids, size_t n)
+{
+    json_w_key(w, key);
+    json_w_arr_open(w);
+    for (size_t i = 0; i < n; i++) {
+        json_w_i64(w, ids[i]);
+    }
+    json_w_arr_close(w);
+}
+
+static void put_segments(json_w *w, const wire_request *r)
+{
+    json_w_key(w, "prompt_segments");
+    json_w_arr_open(w);
+    for (size_t i = 0; i < r->n_segments; i++) {
+        const wire_segment *s = &r->segments[i];
+        json_w_obj_open(w);
+        if (s->ids) {
+            put_ids(w, "ids", s->ids, s->n_ids);
+        } else {
+            put_string(w, "text", s->text);
+        }
+        json_w_obj_close(w);
+    }
+    json_w_arr_close(w);
+}
+
+static void put_messages(json_w *w, const wire_request *r)
+{
+    json_w_key(w, "messages");
+    json_w_arr_open(w);
+    for (size_t i = 0; i < r->n_messages; i++) {
+        json_w_obj_open(w);
+        put_string(w, "role", r->messages[i].role);
+        put_string(w, "content", r->messages[i].content);
+        json_w_obj_close(w);
+    }
+    json_w_arr_close(w);
+}
+
+static void put_stops(json_w *w, const wire_request *r)
+{
+    if (r->n_stops > 0) {
+        json_w_key(w, "stop");
+        json_w_arr_open(w);
+        for (size_t i = 0; i < r->n_stops; i++) {
+            json_w_str(w, r->stops[i].data, r->stops[i].len);
+        }
+        json_w_arr_close(w);
+    }
+}
+
+static void put_bias(json_w *w, const wire_request *r)
+{
+    char token[16];
+    if (r->n_bias > 0) {
+        json_w_key(w, "logit_bias");
+        json_w_obj_open(w);
+        for (size_t i = 0; i < r->n_bias; i++) {
+            snprintf(token, sizeof token, "%d", (int)r->bias[i].token);
+            json_w_key(w, token);
+            json_w_f64(w, r->bias[i].bias);
+        }
+        json_w_obj_close(w);
+    }
+}
+
+static void put_logprobs(json_w *w, const wire_request *r)
+{
+    put_bool(w, "logprobs", r->top_logprobs >= 0, false);
+    if (r->top_logprobs > 0) {
+        put_int(w, "top_logprobs", r->top_logprobs, 0);
+    }
+    put_int(w, "prompt_logprobs", r->prompt_logprobs, -1);
+}
+
+/* What generate and chat have in common. */
+static void put_reply_fields(json_w *w, const wire_request *r)
+{
+    const wire_request none = wire_request_default(r->op);
+    if (r->session_id.len > 0) {
+        put_string(w, "session_id", r->session_id);
+    }
+    put_int(w, "max_new_tokens", r->max_new_tokens, none.max_new_tokens);
+    put_double(w, "temperature", r->temperature, none.temperature);
+    put_double(w, "top_p", r->top_p, none.top_p);
+    put_int(w, "top_k", r->top_k, none.top_k);
+    json_w_key(w, "seed");
+    json_w_u64(w, r->seed);
+    put_int(w, "now", r->has_now ? r->now_ms : -1, -1);
+    put_stops(w, r);
+    put_double(w, "min_p", r->min_p, none.min_p);
+    put_double(w, "repetition_penalty", r->repetition_penalty, none.repetition_penalty);
+    put_double(w, "presence_penalty", r->presence_penalty, none.presence_penalty);
+    put_double(w, "frequency_penalty", r->frequency_penalty, none.frequency_penalty);
+    put_int(w, "repeat_last_n", r->repeat_last_n, none.repeat_last_n);
+    put_bias(w, r);
+    put_int(w, "min_tokens", r->min_tokens, none.min_tokens);
+    put_bool(w, "ignore_eos", r->ignore_eos, none.ignore_eos);
+    if (r->n_stop_token_ids > 0) {
+        put_ids(w, "stop_token_ids", r->stop_token_ids, r->n_stop_token_ids);
+    }
+    put_logprobs(w, r);
+    put_bool(w, "progress", r->progress, none.progress);
+    if (r->deadline_ms > 0) {
+        json_w_key(w, "deadline_ms");
+        json_w_u64(w, r->deadline_ms);
+    }
+}
+
+static void put_prompt(json_w *w, const wire_request *r)
+{
+    if (r->n_segments == 1 && !r->segments[0].ids && strcmp(r->prompt_field, "prompt") == 0) {
+        put_string(w, "prompt", r->segments[0].text);
+    } else {
+        put_segments(w, r);
+    }
+    put_bool(w, "add_special", r->add_special, false);
+}
+
+static void put_fields(json_w *w, const wire_request *r)
+{
+    switch (r->op) {
+    case WIRE_GENERATE:
+        put_prompt(w, r);
+        put_reply_fields(w, r);
+        break;
+    case WIRE_CHAT:
+        put_messages(w, r);
+        put_reply_fields(w, r);
+        break;
+    case WIRE_TOKENIZE:
+        put_string(w, "text", r->segments[0].text);
+        put_bool(w, "add_special", r->add_special, false);
+        put_bool(w, "parse_special", r->parse_special, true);
+        break;
+    case WIRE_DETOKENIZE:
+        put_ids(w, "ids", r->ids, r->n_ids);
+        break;
+    case WIRE_COUNT:
+        if (r->n_messages > 0) {
+            put_messages(w, r);
+        } else {
+            put_string(w, "text", r->segments[0].text);
+        }
+        break;
+    case WIRE_SESSION_GET:
+    case WIRE_SESSION_RESET:
+    case WIRE_SESSION_CLOSE:
+        json_w_key(w, "action");
+        json_w_cstr(w, request_session_action(r->op));
+        put_string(w, "session_id", r->session_id);
+        break;
+    default:
+        break; /* the id is all */
+    }
+}
+
+status wire_request_put(buf *out, const wire_request *r)
+{
+    assert(r->op != WIRE_OPEN && r->op != WIRE_CLOSE && r->op != WIRE_RESET && r->cancel_request_id == 0);
+    assert(r->id.data || r->op == WIRE_DRAIN || r->op == WIRE_SHUTDOWN);
+    json_w w;
+    size_t len = out->len;
+    json_w_begin(&w, out);
+    json_w_obj_open(&w);
+    if (r->id.data) {
+        put_string(&w, "id", r->id);
+    }
+    json_w_key(&w, "op");
+    json_w_cstr(&w, request_op_name(r->op));
+    put_fields(&w, r);
+    json_w_obj_close(&w);
+    status st = json_w_end(&w);
+    if (st == ST_OK) {
+        st = buf_append_char(out, '\n');
+    }
+    if (st != ST_OK) {
+        buf_truncate(out, len);
+    }
+    return st;
+}
+
+status wire_request_put_deadline(buf *line, uint64_t ms)
+{
+    return line_add_u64(line, "deadline_ms", ms);
+}
