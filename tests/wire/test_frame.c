@@ -49,6 +49,11 @@ static frame_ready some_ready(void)
     };
 }
 
+static status put_plain_token(buf *b, const char *text, size_t len)
+{
+    return frame_put_token(b, WIRE_NO_ID, &(frame_step){.text = {text, len}});
+}
+
 static void test_text_of_frames(void **state)
 {
     buf b = {0};
@@ -67,12 +72,12 @@ static void test_text_of_frames(void **state)
     assert_null(strstr(b.data, "digest"));
 
     buf_reset(&b);
-    assert_int_equal(frame_put_token(&b, "a\"\n\0\xc3\xa9", 6), ST_OK);
+    assert_int_equal(put_plain_token(&b, "a\"\n\0\xc3\xa9", 6), ST_OK);
     assert_string_equal(b.data, "{\"token\":\"a\\\"\\n\\u0000\xc3\xa9\"}\n");
 
     buf_reset(&b);
     frame_done d = some_done();
-    assert_int_equal(frame_put_done(&b, &d), ST_OK);
+    assert_int_equal(frame_put_done(&b, WIRE_NO_ID, &d), ST_OK);
     assert_string_equal(
         b.data, "{\"done\":true,\"prompt_tokens\":12,\"completion_tokens\":3,\"finish_reason\":\"length\","
                 "\"reason\":\"length\",\"reused_prompt_tokens\":8,\"prefilled_prompt_tokens\":4,"
@@ -81,9 +86,10 @@ static void test_text_of_frames(void **state)
                 "\"queue_ms\":0.125,\"ttft_ms\":2.500,\"generated_token_ids\":[0,17,2147483647]}\n");
 
     buf_reset(&b);
-    assert_int_equal(frame_put_session(&b, FRAME_OPENED, "s", 1), ST_OK);
-    assert_int_equal(frame_put_session(&b, FRAME_CLOSED, "a\0b", 3), ST_OK);
-    assert_int_equal(frame_put_session(&b, FRAME_RESET, "\xff", 1), ST_OK); /* repaired */
+    assert_int_equal(frame_put_session(&b, WIRE_NO_ID, FRAME_OPENED, (wire_string){"s", 1}), ST_OK);
+    assert_int_equal(frame_put_session(&b, WIRE_NO_ID, FRAME_CLOSED, (wire_string){"a\0b", 3}), ST_OK);
+    assert_int_equal(frame_put_session(&b, WIRE_NO_ID, FRAME_RESET, (wire_string){"\xff", 1}),
+                     ST_OK); /* repaired */
     assert_string_equal(b.data, "{\"opened\":true,\"session_id\":\"s\"}\n"
                                 "{\"closed\":true,\"session_id\":\"a\\u0000b\"}\n"
                                 "{\"reset\":true,\"session_id\":\"\xef\xbf\xbd\"}\n");
@@ -98,7 +104,7 @@ static void test_done_variants(void **state)
     d.ids = NULL;
     d.decode_ms = 0; /* a rate is 0 when its time is 0 */
     d.prefill_ms = 0;
-    assert_int_equal(frame_put_done(&b, &d), ST_OK);
+    assert_int_equal(frame_put_done(&b, WIRE_NO_ID, &d), ST_OK);
     assert_non_null(strstr(b.data, "\"generated_token_ids\":[]"));
     assert_non_null(strstr(b.data, "\"prefill_tok_s\":0.000,\"decode_tok_s\":0.000"));
     assert_null(strstr(b.data, "cancelled"));
@@ -109,7 +115,7 @@ static void test_done_variants(void **state)
     d.cancelled = true;
     d.guard = "context";
     d.tail_repaired = true;
-    assert_int_equal(frame_put_done(&b, &d), ST_OK);
+    assert_int_equal(frame_put_done(&b, WIRE_NO_ID, &d), ST_OK);
     assert_null(strstr(b.data, "generated_token_ids"));
     assert_non_null(strstr(b.data, "\"cancelled\":true"));
     assert_non_null(strstr(b.data, "\"guard\":\"context\""));
@@ -183,7 +189,7 @@ static void test_round_trip(void **state)
     buf_reset(&b);
     frame_done d = some_done();
     d.guard = "deadline";
-    assert_int_equal(frame_put_done(&b, &d), ST_OK);
+    assert_int_equal(frame_put_done(&b, WIRE_NO_ID, &d), ST_OK);
     f = decode_ok(b.data);
     assert_int_equal(f.kind, FRAME_DONE);
     assert_int_equal(f.done.prompt_tokens, 12);
@@ -202,7 +208,7 @@ static void test_round_trip(void **state)
     frame_release(&f);
 
     buf_reset(&b);
-    assert_int_equal(frame_put_token(&b, "x\0y", 3), ST_OK);
+    assert_int_equal(put_plain_token(&b, "x\0y", 3), ST_OK);
     f = decode_ok(b.data);
     assert_int_equal(f.kind, FRAME_TOKEN);
     assert_int_equal(f.text_len, 3);
@@ -212,10 +218,10 @@ static void test_round_trip(void **state)
     frame_release(NULL);
 
     buf_reset(&b);
-    assert_int_equal(frame_put_session(&b, FRAME_RESET, "s", 1), ST_OK);
+    assert_int_equal(frame_put_session(&b, WIRE_NO_ID, FRAME_RESET, (wire_string){"s", 1}), ST_OK);
     f = decode_ok(b.data);
     assert_int_equal(f.kind, FRAME_RESET);
-    assert_string_equal(f.session_id, "s");
+    assert_string_equal(f.session_id.data, "s");
     frame_release(&f);
     buf_release(&b);
 }
@@ -227,11 +233,11 @@ static void test_decode_accepts(void **state)
     assert_int_equal(f.code, ST_INTERNAL);
     assert_string_equal(f.field, "");
     assert_int_equal(f.prompt_tokens, FRAME_NO_NUMBER);
-    assert_null(f.session_id);
+    assert_null(f.session_id.data);
     frame_release(&f);
     f = decode_ok("{\"error\":\"why\",\"code\":\"from_the_future\",\"session_id\":null}");
     assert_int_equal(f.code, ST_INTERNAL);
-    assert_null(f.session_id);
+    assert_null(f.session_id.data);
     frame_release(&f);
     f = decode_ok("{\"code\":\"context_length_exceeded\",\"prompt_tokens\":9,\"limit\":8,\"error\":\"why\"}");
     assert_int_equal(f.code, ST_CONTEXT_LENGTH);
@@ -243,10 +249,10 @@ static void test_decode_accepts(void **state)
     frame_release(&f);
     f = decode_ok("{\"id\":\"a\",\"token\":\"\",\"ids\":[1]}"); /* extra keys are fine */
     assert_int_equal(f.kind, FRAME_TOKEN);
-    assert_string_equal(f.id, "a");
+    assert_string_equal(f.id.data, "a");
     assert_int_equal(f.text_len, 0);
     frame_release(&f);
-    f = decode_ok("{\"progress\":{}}");
+    f = decode_ok("{\"from_the_future\":{}}");
     assert_int_equal(f.kind, FRAME_UNKNOWN);
     frame_release(&f);
 }
@@ -309,7 +315,7 @@ static void test_decode_needs_every_field(void **state)
     buf whole[2] = {{0}, {0}};
     frame_done d = some_done();
     frame_ready r = some_ready();
-    assert_int_equal(frame_put_done(&whole[0], &d), ST_OK);
+    assert_int_equal(frame_put_done(&whole[0], WIRE_NO_ID, &d), ST_OK);
     assert_int_equal(frame_put_ready(&whole[1], &r), ST_OK);
     for (size_t which = 0; which < 2; which++) {
         const char *const *keys = which == 0 ? done_keys : ready_keys;
@@ -335,9 +341,9 @@ static void test_no_half_frames(void **state)
     for (uint64_t n = 1; n < 6; n++) {
         buf b = {0};
         mem_fail_at(n, true);
-        status first = frame_put_token(&b, "abc", 3);
+        status first = put_plain_token(&b, "abc", 3);
         size_t len = b.len;
-        status second = frame_put_done(&b, &d);
+        status second = frame_put_done(&b, WIRE_NO_ID, &d);
         mem_fail_at(0, false);
         assert_true(first == ST_OK ? len > 0 : len == 0);
         assert_true(second == ST_OK || b.len == len);

@@ -12,6 +12,9 @@
 
 #define N_VOCAB 1000
 
+static const wire_limits limits = {.n_vocab = N_VOCAB, .supports_cancel = false};
+static const wire_limits with_pipe = {.n_vocab = N_VOCAB, .supports_cancel = true};
+
 /* Decodes; on refusal checks that the answer is one error frame with this code. */
 static wire_request *decode(const char *line, size_t len, frame *answer_out)
 {
@@ -19,7 +22,7 @@ static wire_request *decode(const char *line, size_t len, frame *answer_out)
     buf answer = {0};
     err e;
     err_clear(&e);
-    status st = wire_request_decode(line, len, N_VOCAB, &r, &answer, &e);
+    status st = wire_request_decode(line, len, &limits, &r, &answer, NULL, &e);
     if (st == ST_OK) {
         assert_int_equal(answer.len, 0);
         assert_non_null(r);
@@ -267,15 +270,21 @@ static const struct {
     {"{\"prompt\":\"a\",\"add_special\":1}", "add_special", ST_INVALID_FIELD},
     {"{\"prompt\":\"a\",\"add_special\":null}", "add_special", ST_INVALID_FIELD},
     {"{\"prompt\":\"a\",\"add_special\":\"true\"}", "add_special", ST_INVALID_FIELD},
-    /* not supported until the control pipe is */
+    /* without a control pipe, whatever the value */
     {"{\"prompt\":\"a\",\"cancel_request_id\":1}", "cancel_request_id", ST_UNSUPPORTED},
     {"{\"prompt\":\"a\",\"cancel_request_id\":0}", "cancel_request_id", ST_UNSUPPORTED},
     {"{\"prompt\":\"a\",\"cancel_request_id\":null}", "cancel_request_id", ST_UNSUPPORTED},
-    /* the multiplexed dialect */
-    {"{\"id\":\"1\",\"prompt\":\"a\"}", "id", ST_BAD_REQUEST},
-    {"{\"id\":1,\"prompt\":\"a\"}", "id", ST_BAD_REQUEST},
-    {"{\"id\":null,\"prompt\":\"a\"}", "id", ST_BAD_REQUEST},
-    {"{\"id\":\"1\",\"op\":\"open\",\"session_id\":\"s\"}", "id", ST_BAD_REQUEST},
+    /* ops of the multiplexed dialect say what they need */
+    {"{\"op\":\"chat\",\"messages\":[]}", "id", ST_INVALID_FIELD},
+    {"{\"op\":\"tokenize\",\"text\":\"a\"}", "id", ST_INVALID_FIELD},
+    {"{\"op\":\"detokenize\",\"ids\":[]}", "id", ST_INVALID_FIELD},
+    {"{\"op\":\"count\",\"text\":\"a\"}", "id", ST_INVALID_FIELD},
+    {"{\"op\":\"session\",\"action\":\"get\",\"session_id\":\"s\"}", "id", ST_INVALID_FIELD},
+    {"{\"op\":\"stats\"}", "id", ST_INVALID_FIELD},
+    {"{\"op\":\"cancel\"}", "id", ST_INVALID_FIELD},
+    {"{\"op\":\"pause\"}", "id", ST_INVALID_FIELD},
+    {"{\"op\":\"continue\"}", "id", ST_INVALID_FIELD},
+    {"{\"op\":\"embed\",\"input\":[]}", "op", ST_UNSUPPORTED},
     /* op */
     {"{\"op\":\"nope\",\"session_id\":\"s\"}", "op", ST_INVALID_FIELD},
     {"{\"op\":\"\",\"session_id\":\"s\"}", "op", ST_INVALID_FIELD},
@@ -285,8 +294,6 @@ static const struct {
     {"{\"op\":null,\"prompt\":\"a\"}", "op", ST_INVALID_FIELD},
     {"{\"op\":1,\"prompt\":\"a\"}", "op", ST_INVALID_FIELD},
     {"{\"op\":[\"open\"],\"session_id\":\"s\"}", "op", ST_INVALID_FIELD},
-    {"{\"op\":\"chat\",\"prompt\":\"a\"}", "op", ST_INVALID_FIELD},
-    {"{\"op\":\"cancel\"}", "op", ST_INVALID_FIELD},
     /* in an op an absent, empty or non-string session_id is an error */
     {"{\"op\":\"open\"}", "session_id", ST_INVALID_FIELD},
     {"{\"op\":\"close\"}", "session_id", ST_INVALID_FIELD},
@@ -328,7 +335,7 @@ static void test_session_id_in_answers(void **state)
         {"{\"op\":\"open\",\"session_id\":\"\"}", "\"session_id\":\"\""},
         {"{\"op\":\"reset\",\"session_id\":5}", "\"session_id\":null"},
         {"{\"op\":\"close\",\"session_id\":null}", "\"session_id\":null"},
-        {"{\"op\":\"open\",\"id\":\"i\",\"session_id\":\"a\\u0000b\"}", "\"session_id\":\"a\\u0000b\""},
+        {"{\"op\":\"chat\",\"session_id\":\"a\\u0000b\"}", "\"session_id\":\"a\\u0000b\""},
         {"{\"op\":\"generate\",\"session_id\":\"s\"}", NULL},
         {"{\"session_id\":\"s\"}", NULL},
         {"{\"session_id\":\"s\",", NULL},
@@ -337,7 +344,8 @@ static void test_session_id_in_answers(void **state)
         wire_request *r = NULL;
         buf answer = {0};
         assert_int_not_equal(
-            wire_request_decode(cases[i].line, strlen(cases[i].line), N_VOCAB, &r, &answer, NULL), ST_OK);
+            wire_request_decode(cases[i].line, strlen(cases[i].line), &limits, &r, &answer, NULL, NULL),
+            ST_OK);
         if (cases[i].part) {
             assert_non_null(strstr(buf_str(&answer), cases[i].part));
         } else {
@@ -376,7 +384,8 @@ static void test_value_in_answers(void **state)
         wire_request *r = NULL;
         buf answer = {0};
         assert_int_not_equal(
-            wire_request_decode(cases[i].line, strlen(cases[i].line), N_VOCAB, &r, &answer, NULL), ST_OK);
+            wire_request_decode(cases[i].line, strlen(cases[i].line), &limits, &r, &answer, NULL, NULL),
+            ST_OK);
         if (!strstr(buf_str(&answer), cases[i].part)) {
             print_error("%s", buf_str(&answer));
         }
@@ -391,20 +400,54 @@ static void test_value_in_answers(void **state)
         buf_append_str(&line, "\xc3\xa9");
     }
     buf_append_str(&line, "\"}");
-    assert_int_equal(wire_request_decode(line.data, line.len, N_VOCAB, &r, &answer, NULL), ST_INVALID_FIELD);
+    assert_int_equal(wire_request_decode(line.data, line.len, &limits, &r, &answer, NULL, NULL),
+                     ST_INVALID_FIELD);
     assert_null(strstr(answer.data, "\xef\xbf\xbd"));
     buf_release(&line);
     buf_release(&answer);
 }
 
-static void test_refused_id_is_echoed(void **state)
+/* 1 … 2^64 - 1, exact at both ends; 2^64 is no integer of ours (not_an_object above). */
+static void test_cancel_request_id(void **state)
 {
-    static const char line[] = "{\"id\":\"r-1\",\"prompt\":\"a\"}";
-    frame f;
-    assert_null(decode(line, strlen(line), &f));
-    assert_int_equal(f.id_len, 3);
-    assert_memory_equal(f.id, "r-1", 3);
-    frame_release(&f);
+    static const struct {
+        const char *text;
+        uint64_t want; /* 0: refused */
+    } cases[] = {
+        {"1", 1},
+        {"9223372036854775807", 9223372036854775807u},
+        {"9223372036854775808", 9223372036854775808u},
+        {"18446744073709551614", UINT64_MAX - 1},
+        {"18446744073709551615", UINT64_MAX},
+        {"0", 0},
+        {"-0", 0},
+        {"-1", 0},
+        {"1.0", 0},
+        {"1e3", 0},
+        {"1e308", 0},
+        {"null", 0},
+        {"true", 0},
+        {"\"1\"", 0},
+        {"[1]", 0},
+        {"{}", 0},
+    };
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        char line[128];
+        wire_request *r = NULL;
+        buf answer = {0};
+        err e;
+        snprintf(line, sizeof line, "{\"prompt\":\"a\",\"cancel_request_id\":%s}", cases[i].text);
+        status st = wire_request_decode(line, strlen(line), &with_pipe, &r, &answer, NULL, &e);
+        if (cases[i].want > 0) {
+            assert_int_equal(st, ST_OK);
+            assert_true(r->cancel_request_id == cases[i].want);
+        } else {
+            assert_int_equal(st, ST_INVALID_FIELD);
+            assert_string_equal(e.field, "cancel_request_id");
+        }
+        wire_request_free(r);
+        buf_release(&answer);
+    }
 }
 
 static void test_defaults(void **state)
@@ -424,6 +467,16 @@ static void test_defaults(void **state)
     assert_int_equal(r->top_k, 0);
     assert_int_equal(r->seed, 0);
     assert_int_equal(r->n_stops, 0);
+    assert_null(r->id.data);
+    assert_true(r->cancel_request_id == 0);
+    /* the fields of the other dialect change nothing */
+    assert_true(r->min_p == 0.0 && r->repetition_penalty == 1.0);
+    assert_true(r->presence_penalty == 0.0 && r->frequency_penalty == 0.0);
+    assert_int_equal(r->repeat_last_n, 64);
+    assert_int_equal(r->top_logprobs, -1);
+    assert_int_equal(r->prompt_logprobs, -1);
+    assert_true(r->n_bias == 0 && r->n_stop_token_ids == 0 && r->min_tokens == 0 && r->deadline_ms == 0);
+    assert_false(r->ignore_eos || r->progress || r->has_now);
     assert_true(wire_request_bytes(r) >= sizeof *r + 2);
     wire_request_free(r);
     wire_request_free(NULL);
@@ -544,7 +597,19 @@ static void test_ops(void **state)
         assert_string_equal(r->session_id.data, "s");
         wire_request_free(r);
     }
-    wire_request *r = decode_str("  {\"prompt\" : \"a\" }\r");
+    wire_request *r = decode_str("{\"op\":\"drain\"}"); /* may come without an id */
+    assert_int_equal(r->op, WIRE_DRAIN);
+    assert_null(r->id.data);
+    wire_request_free(r);
+    r = decode_str("{\"op\":\"shutdown\",\"session_id\":7,\"x\":null}"); /* plain: others are ignored */
+    assert_int_equal(r->op, WIRE_SHUTDOWN);
+    wire_request_free(r);
+    /* fields of the other dialect are unknown here */
+    r = decode_str(
+        "{\"prompt\":\"a\",\"min_p\":7,\"grammar\":1,\"messages\":0,\"attach\":5,\"deadline_ms\":-1}");
+    assert_true(r->min_p == 0.0 && r->deadline_ms == 0 && r->n_messages == 0);
+    wire_request_free(r);
+    r = decode_str("  {\"prompt\" : \"a\" }\r");
     wire_request_free(r);
     r = decode_str("{\"prompt\":\"a\",\"session_id\":\"\"}"); /* empty means anonymous in generate */
     assert_int_equal(r->session_id.len, 0);
@@ -589,7 +654,7 @@ static void test_memory(void **state)
             wire_request *r = NULL;
             buf answer = {0};
             mem_fail_at(n, true);
-            status st = wire_request_decode(lines[i], strlen(lines[i]), N_VOCAB, &r, &answer, NULL);
+            status st = wire_request_decode(lines[i], strlen(lines[i]), &limits, &r, &answer, NULL, NULL);
             mem_fail_at(0, false);
             assert_true(st == ST_OK ? r != NULL : r == NULL);
             assert_true(answer.len == 0 || answer.data[answer.len - 1] == '\n');
@@ -608,7 +673,7 @@ int main(void)
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_session_id_in_answers),
         cmocka_unit_test(test_value_in_answers),
-        cmocka_unit_test(test_refused_id_is_echoed),
+        cmocka_unit_test(test_cancel_request_id),
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_strings_have_a_length),
