@@ -448,5 +448,6 @@ void engine_stats_read(const engine *en, engine_stats *out)
                           .pages_total = page_pool_total(en->pages),
                           .pages_used = counter_get(&c->pages_used),
                           .sessions = counter_get(&c->sessions),
-                          .sequences = counter_get(&c->sequences)};
+                          .sequences = counter_get(&c->sequences),
+                          .running = counter_get(&c->running)};
 }

@@ -171,12 +171,13 @@ void seq_progress(const sequence *s, int32_t *cached, int32_t *processed);
  * deadline still end it. */
 void seq_hold(sequence *s, bool held);
 
-typedef struct engine_stats { /* a snapshot; counters only rise; pages_used, sessions, sequences are of now */
+typedef struct engine_stats { /* a snapshot; counters only rise; what follows bugs is of now */
     uint64_t steps, tokens_prefilled, tokens_generated, tokens_reused;
     uint64_t requests_done, requests_failed, requests_cancelled; /* each request counts in one of the three */
     uint64_t bugs;
     uint64_t pages_total, pages_used;
     uint64_t sessions, sequences;
+    uint64_t running; /* sequences that have a lane: admitted and not ended */
 } engine_stats;
 void engine_stats_read(const engine *en, engine_stats *out); /* any thread */
 

@@ -88,7 +88,7 @@ struct sequence {
  * and orders nothing. */
 typedef struct engine_counters {
     atomic_uint_fast64_t steps, prefilled, generated, reused, done, failed, cancelled, bugs;
-    atomic_uint_fast64_t pages_used, sessions, sequences;
+    atomic_uint_fast64_t pages_used, sessions, sequences, running;
 } engine_counters;
 
 struct engine {

@@ -183,7 +183,9 @@ static status open_engine(instance *in, const cpu_limit *limit, const instance_o
                          .n_pages = in->info.kv_pages,
                          .prefill_chunk = chunk,
                          .max_sequences = opt->max_sequences,
-                         .warm = opt->warm};
+                         .warm = opt->warm,
+                         .before_step = opt->before_step,
+                         .before_step_ctx = opt->before_step_ctx};
     return engine_new(&cfg, &in->en, e);
 }
 

@@ -41,6 +41,8 @@ typedef struct instance_options {
     const clock_src *clock;                   /* NULL = the system's */
     void (*progress)(void *ctx, double done); /* 0 … 1, may be NULL */
     void *progress_ctx;
+    void (*before_step)(void *ctx, const step_row *rows, size_t n, bool any_prefill); /* engine_config's */
+    void *before_step_ctx;
     /* Called once, when the model is parsed and before pages are reserved and threads start. May be NULL. */
     void (*sized)(void *ctx, const instance_sizes *sizes);
     void *sized_ctx;

@@ -138,6 +138,7 @@ void sequence_admit(sequence *s, reset_reason reason, size_t reuse, size_t need_
     s->promised_pages = need_pages - s->kv->n_pages;
     en->promised_pages += s->promised_pages;
     en->n_active++;
+    counter_set(&en->count.running, en->n_active);
     counter_add(&en->count.reused, reuse);
     s->state = SEQ_PREFILL;
 }
@@ -183,6 +184,7 @@ static void leave(sequence *s)
     engine *en = s->en;
     if (s->state != SEQ_QUEUED) {
         en->n_active--;
+        counter_set(&en->count.running, en->n_active);
         en->promised_pages -= s->promised_pages;
     }
     if (s->session) {
