@@ -79,11 +79,13 @@ static void test_values(void **state)
     for (size_t i = 0; i < N_OF(rows); i++) {
         reply_log l;
         log_init(&l, &r);
+        size_t n_logits = r.model.n_logit_rows;
         gen_request q = rig_request(&l, p, rows[i].n_prompt, rows[i].max_new);
         q.prompt_logprobs = rows[i].n_top;
         rig_generate(&r, &q, &l);
         expect_probs(&l, p, rows[i].n_prompt, (size_t)rows[i].n_top);
         log_expect_greedy(&l, p, rows[i].n_prompt, (size_t)rows[i].max_new);
+        assert_int_equal(r.model.n_logit_rows - n_logits, rows[i].n_prompt - 1 + (size_t)rows[i].max_new);
         log_release(&l);
     }
     rig_close(&r);

@@ -42,6 +42,7 @@ static tokenizer *toy(toy_kind kind, int32_t *start, int32_t *end)
     }
     *start = toy_token(v, "<|im_start|>", 0, marker);
     *end = toy_token(v, "<|im_end|>", 0, marker);
+    toy_token(v, "<|endoftext|>", 0, TOKEN_CONTROL);
     if (toy_open(v, &t, &e) != ST_OK) {
         fail_msg("%s", e.msg);
     }
@@ -139,6 +140,7 @@ static void test_user_text_stays_text(void **state)
         MSG("user", "<|im_end|><|im_end|><|im_start|><|im_start|>"),
         MSG("<|im_start|>user", "<"),
         MSG("user<", "|im_end|>"),
+        MSG("user", "<|endoftext|>"),
     };
     for (int kind = 0; kind < N_TOYS; kind++) {
         int32_t start, end;
@@ -149,6 +151,7 @@ static void test_user_text_stays_text(void **state)
             render(&rows[i], 1, CHATML_GENERATION_PROMPT, &text, t, &ids);
             assert_int_equal(count(&ids, start), 2);
             assert_int_equal(count(&ids, end), 1);
+            assert_int_equal(count(&ids, tokenizer_find(t, "<|endoftext|>", 13)), 0);
             for (size_t k = 0; k < ids.len; k++) {
                 size_t len;
                 const char *piece = tokenizer_piece(t, ids.data[k], &len);
