@@ -1,5 +1,6 @@
 #include "serve/api_error.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,6 +20,8 @@ static void set(api_fault *f, int http_status, const char *code, const char *par
 static const char *http_code(int http_status)
 {
     switch (http_status) {
+    case 401:
+        return "invalid_api_key";
     case 404:
         return "not_found";
     case 405:
@@ -29,6 +32,10 @@ static const char *http_code(int http_status)
         return "body_too_large";
     case 429:
         return wire_error_name(ST_QUEUE_FULL);
+    case 431:
+        return "headers_too_large";
+    case 501:
+        return "not_implemented";
     case 503:
         return wire_error_name(ST_INTERNAL);
     default:
@@ -55,10 +62,13 @@ void api_fault_err(api_fault *f, const err *e)
 /* What the API calls a field of the wire; *rest is what follows it in s ("" if s names none that differs). */
 static const char *api_name(const char *s, const char **rest)
 {
-    static const char *const names[][2] = {{"prompt_segments", "prompt"}, {"max_new_tokens", "max_tokens"}};
+    static const char *const names[][2] = {{"prompt_segments", "prompt"},
+                                           {"max_new_tokens", "max_tokens"},
+                                           {"text", "content"},
+                                           {"ids", "tokens"}};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         size_t n = strlen(names[i][0]);
-        if (strncmp(s, names[i][0], n) == 0) {
+        if (strncmp(s, names[i][0], n) == 0 && !isalnum((unsigned char)s[n]) && s[n] != '_') {
             *rest = s + n;
             return names[i][1];
         }
@@ -74,6 +84,10 @@ void api_fault_frame(api_fault *f, const frame *refusal)
     set(f, wire_error_http(refusal->code), wire_error_name(refusal->code), name);
     f->prompt_tokens = refusal->prompt_tokens;
     f->limit = refusal->limit;
+    if (f->retry_after_s > 0 && refusal->retry_after > 0) {
+        f->retry_after_s =
+            refusal->retry_after < API_MAX_RETRY_S ? (int)refusal->retry_after : API_MAX_RETRY_S;
+    }
     name = api_name(refusal->text, &rest); /* the message may begin with it */
     snprintf(f->message, sizeof f->message, "%s%s", name, rest);
 }
@@ -82,6 +96,9 @@ static const char *type_of(int http_status)
 {
     if (http_status >= 500) {
         return "server_error";
+    }
+    if (http_status == 401) {
+        return "authentication_error";
     }
     return http_status == 429 ? "rate_limit_error" : "invalid_request_error";
 }

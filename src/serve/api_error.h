@@ -15,6 +15,7 @@
 #include "wire/frame.h"
 
 #define API_RETRY_AFTER_S 1 /* of every 429: a place in the queue is free once a reply has ended */
+#define API_MAX_RETRY_S   3600
 
 typedef struct api_fault {
     int http_status;

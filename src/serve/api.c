@@ -1,0 +1,200 @@
+#include "serve/api.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "serve/api_reply.h"
+#include "serve/chat.h"
+#include "serve/completion.h"
+#include "serve/generation_run.h"
+#include "serve/health.h"
+#include "serve/token_routes.h"
+
+typedef struct exchange { /* a request and who made it */
+    const api_context *api;
+    http_conn *conn;
+    const http_request *request;
+    uint32_t key;
+    const char *rest; /* of the path, after a route that ends in '/' */
+} exchange;
+
+static const generation_route completions = {"/v1/completions", &completion_shape, completion_read};
+static const generation_route chat = {"/v1/chat/completions", &chat_shape, chat_read};
+
+static void post_completions(const exchange *x)
+{
+    generation_run_start(x->api, &completions, x->conn, x->key, buf_str(&x->request->body),
+                         x->request->body.len);
+}
+
+static void post_chat(const exchange *x)
+{
+    generation_run_start(x->api, &chat, x->conn, x->key, buf_str(&x->request->body), x->request->body.len);
+}
+
+static void post_tokenize(const exchange *x)
+{
+    token_routes_tokenize(x->api, x->conn, x->key, buf_str(&x->request->body), x->request->body.len);
+}
+
+static void post_detokenize(const exchange *x)
+{
+    token_routes_detokenize(x->api, x->conn, x->key, buf_str(&x->request->body), x->request->body.len);
+}
+
+static void get_models(const exchange *x)
+{
+    health_reply_models(x->api, x->conn);
+}
+
+static void get_model(const exchange *x)
+{
+    health_reply_model(x->api, x->conn, x->rest);
+}
+
+static void get_health(const exchange *x)
+{
+    health_reply(x->api, x->conn);
+}
+
+static void get_metrics(const exchange *x)
+{
+    health_reply_metrics(x->api, x->conn);
+}
+
+static void any_request(const exchange *x)
+{
+    buf out = {0};
+    request_entry *entry = request_table_find(x->api->requests, x->key, x->rest);
+    if (!entry) {
+        api_fault f;
+        api_fault_http(&f, 404, "there is no such request here");
+        api_reply_fault(x->conn, &f);
+        return;
+    }
+    if (x->request->method == HTTP_DELETE && entry->cancel) {
+        entry->cancel(entry->ctx);
+    }
+    status st = request_entry_put(entry, &out);
+    api_reply_take(x->conn, 200, &out, st);
+}
+
+typedef enum methods { GET, POST, GET_DELETE } methods;
+
+static const char *const allowed[] = {
+    [GET] = "GET, HEAD, OPTIONS", [POST] = "POST, OPTIONS", [GET_DELETE] = "GET, HEAD, DELETE, OPTIONS"};
+
+static const struct route {
+    const char *path; /* one that ends in '/' has a name after it */
+    methods methods;
+    bool open; /* asks for no key */
+    metric_route label;
+    void (*answer)(const exchange *x);
+} routes[] = {
+    {"/v1/completions", POST, false, METRIC_ROUTE_completions, post_completions},
+    {"/v1/chat/completions", POST, false, METRIC_ROUTE_chat, post_chat},
+    {"/v1/models", GET, false, METRIC_ROUTE_models, get_models},
+    {"/v1/models/", GET, false, METRIC_ROUTE_model, get_model},
+    {"/v1/requests/", GET_DELETE, false, METRIC_ROUTE_request, any_request},
+    {"/tokenize", POST, false, METRIC_ROUTE_tokenize, post_tokenize},
+    {"/detokenize", POST, false, METRIC_ROUTE_detokenize, post_detokenize},
+    {"/health", GET, true, METRIC_ROUTE_health, get_health},
+    {"/ready", GET, true, METRIC_ROUTE_ready, get_health},
+    {"/metrics", GET, true, METRIC_ROUTE_metrics, get_metrics},
+};
+
+static const struct route *find(const char *path)
+{
+    for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
+        size_t n = strlen(routes[i].path);
+        bool named = routes[i].path[n - 1] == '/';
+        if (named ? strncmp(path, routes[i].path, n) == 0 && path[n] != '\0'
+                  : strcmp(path, routes[i].path) == 0) {
+            return &routes[i];
+        }
+    }
+    return NULL;
+}
+
+static bool takes(const struct route *route, enum http_method method)
+{
+    switch (method) {
+    case HTTP_GET:
+    case HTTP_HEAD:
+        return route->methods != POST;
+    case HTTP_POST:
+        return route->methods == POST;
+    case HTTP_DELETE:
+        return route->methods == GET_DELETE;
+    default:
+        return false;
+    }
+}
+
+static void refuse(http_conn *c, int http_status, const char *allow, const char *message)
+{
+    api_fault f;
+    buf body = {0};
+    api_fault_http(&f, http_status, message);
+    api_fault_put(&f, &body); /* without memory: an empty body */
+    http_conn_reply(
+        c,
+        &(http_reply){.status = http_status, .allow = allow, .body = buf_str(&body), .body_len = body.len});
+    buf_release(&body);
+}
+
+static bool find_key(const api_context *api, const http_request *r, uint32_t *key)
+{
+    *key = KEYS_ANONYMOUS;
+    return !api->keys || keys_find(api->keys, http_request_header(r, "authorization"),
+                                   http_request_header(r, "x-api-key"), key);
+}
+
+void api_head(void *ctx, http_conn *c, const http_request *r)
+{
+    const api_context *api = ctx;
+    char message[192];
+    uint32_t key;
+    const char *path = buf_str(&r->path), *method = http_method_str(r->method);
+    const struct route *route = find(path);
+    bool known = find_key(api, r, &key);
+    if (known && key != KEYS_ANONYMOUS) {
+        http_conn_set_user(c, keys_name(api->keys, key));
+    }
+    if (r->method == HTTP_OPTIONS && route) {
+        http_conn_reply(c, &(http_reply){.status = 204, .allow = allowed[route->methods], .body = ""});
+    } else if (!known && !(route && route->open)) {
+        api->metrics->refused_keys++;
+        refuse(c, 401, NULL, "no API key, or one that is not known here (Authorization: Bearer KEY)");
+    } else if (!route) {
+        bool ours = strncmp(path, "/v1/", 4) == 0;
+        snprintf(message, sizeof message,
+                 ours ? "%s %.100s is not implemented" : "there is no %s %.100s here", method, path);
+        refuse(c, ours ? 501 : 404, NULL, message);
+    } else if (!takes(route, r->method)) {
+        snprintf(message, sizeof message, "%s takes %s, not %s", route->path, allowed[route->methods],
+                 method);
+        refuse(c, 405, allowed[route->methods], message);
+    } else if (http_request_header(r, "x-hearth-session")) {
+        err e;
+        err_set(&e, ST_UNSUPPORTED, "x-hearth-session", "x-hearth-session is not supported");
+        api_reply_err(c, &e);
+    }
+}
+
+void api_request(void *ctx, http_conn *c, const http_request *r)
+{
+    exchange x = {.api = ctx, .conn = c, .request = r};
+    const struct route *route = find(buf_str(&r->path)); /* api_head has refused the rest */
+    x.rest = buf_str(&r->path) + strlen(route->path);
+    find_key(x.api, r, &x.key);
+    route->answer(&x);
+}
+
+void api_exchange(void *ctx, const http_exchange *x)
+{
+    const api_context *api = ctx;
+    const struct route *route = find(x->path);
+    metrics_count_exchange(api->metrics, route ? route->label : METRIC_ROUTE_other, x->status, x->bytes_out,
+                           x->gone);
+}

@@ -1,0 +1,77 @@
+/*
+ * generation_int: what the files of a generation run share.
+ *
+ * Invariants of a run: 1. it is freed only by run_free, from a callback of its connection, its timer or a job;
+ * after a call of run_fail or run_choice_ended it must not be touched. 2. A choice that has not ended has a job
+ * that was submitted, or waits for the text of an echo. 3. What was sent of a choice is never taken back.
+ */
+#ifndef HEARTH_SERVE_GENERATION_INT_H
+#define HEARTH_SERVE_GENERATION_INT_H
+
+#include "serve/api_error.h"
+#include "serve/generation_run.h"
+#include "serve/sse.h"
+
+typedef struct run_choice {
+    struct generation_run *run; /* borrowed */
+    service_job job;
+    bool began; /* stream: its first chunk is out */
+    bool accepted, ended;
+    bool echo_is_out;     /* the prompt is in the text */
+    answer_result result; /* seed from the start, the rest at its end */
+
+    /* owned */
+    buf text;              /* not streamed: the reply so far */
+    logprob_list logprobs; /* not streamed: all of them; else those of one chunk */
+} run_choice;
+
+typedef struct generation_run {
+    const api_context *api;        /* borrowed */
+    const generation_route *route; /* borrowed */
+    model_service *service;        /* borrowed */
+    http_conn *conn;               /* borrowed: until the answer is complete or `gone` */
+    request_entry entry;
+    answer_head head;
+    uint64_t created_ns;
+    bool stream, include_usage, progress, echo, has_logprobs;
+    bool failed;           /* memory was out: ends from the timer */
+    bool slow;             /* the client reads too slowly */
+    bool has_first;        /* a token has come */
+    size_t shown_position; /* in the last progress comment; SIZE_MAX = none yet */
+    size_t per_prompt, n_choices, n_ended;
+
+    /* owned */
+    sse_stream sse;
+    struct event *timer;
+    struct run_echo *echoes; /* [n_choices / per_prompt] if echo */
+    run_choice choices[];    /* [n_choices] */
+} generation_run;
+
+/* generation_run.c */
+run_choice *run_first_open(generation_run *r); /* the first choice that has not ended, or NULL */
+/* Sends a chunk of the choice if it is streamed: c->logprobs too if with_logprobs. */
+void run_put_chunk(run_choice *c, const char *text, size_t len, bool with_logprobs,
+                   const answer_result *result);
+void run_no_memory(generation_run *r); /* it will fail, from the timer */
+void run_fail(generation_run *r, const api_fault *f);
+void run_submit_choices(generation_run *r);
+/* All choices end as cancelled. */
+void run_cut_all(generation_run *r);
+
+/* generation_echo.c: the text of the prompts. */
+typedef struct run_echo {
+    buf text;        /* owned */
+    service_job job; /* asks for it where the prompt was given as ids */
+    bool is_known;
+} run_echo;
+
+status run_echo_prepare(generation_run *r, const generation *g, const char *job_id, err *e);
+/* Asks for the texts one after another, then run_submit_choices. */
+void run_echo_next(generation_run *r);
+void run_echo_cancel(generation_run *r);
+void run_echo_stop(generation_run *r);
+void run_echo_free(generation_run *r);
+/* Puts the prompt before the reply of the choice, with the log probabilities of its tokens from the second on. */
+void run_echo_put(run_choice *c, const frame_logprob *probs, size_t n);
+
+#endif

@@ -1,0 +1,615 @@
+#include "serve/generation_run.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/mem.h"
+#include "serve/api_reply.h"
+#include "serve/generation_int.h"
+#include "wire/errors.h"
+
+#define JOB_NAME_BYTES 56 /* of a run in the ids of its jobs */
+#define NS_PER_MS      1000000u
+
+static uint64_t now_ns(const generation_run *r)
+{
+    return clock_mono_ns(r->api->clock);
+}
+
+/*
+ * Ends of a run.
+ */
+static void run_free(generation_run *r)
+{
+    request_table_end(r->api->requests, &r->entry);
+    for (size_t i = 0; i < r->n_choices; i++) {
+        buf_release(&r->choices[i].job.line);
+        buf_release(&r->choices[i].text);
+        logprob_list_release(&r->choices[i].logprobs);
+    }
+    run_echo_free(r);
+    sse_release(&r->sse);
+    if (r->timer) {
+        event_free(r->timer);
+    }
+    mem_free(r);
+}
+
+static void give_up_jobs(generation_run *r, const char *ending)
+{
+    run_echo_cancel(r);
+    for (size_t i = 0; i < r->n_choices; i++) {
+        if (!r->choices[i].ended) {
+            service_cancel(r->service, &r->choices[i].job);
+            metrics_count_finish(r->api->metrics, ending);
+        }
+    }
+}
+
+static void note_end(generation_run *r, request_state state, const char *ending)
+{
+    r->entry.state = state;
+    r->entry.ended_ms = clock_wall_ms(r->api->clock);
+    snprintf(r->entry.ending, sizeof r->entry.ending, "%s", ending);
+    metrics_observe(&r->api->metrics->request, clock_ms_between(r->created_ns, now_ns(r)) / 1e3);
+}
+
+static void on_gone(void *ctx)
+{
+    generation_run *r = ctx;
+    give_up_jobs(r, "gone");
+    note_end(r, REQUEST_GONE, "gone");
+    run_free(r);
+}
+
+void run_fail(generation_run *r, const api_fault *f)
+{
+    give_up_jobs(r, "error");
+    note_end(r, REQUEST_FAILED, f->code);
+    if (!r->sse.began) {
+        api_reply_fault(r->conn, f);
+    } else {
+        buf *out = sse_object(&r->sse);
+        sse_send(&r->sse, api_fault_put(f, out));
+        sse_end(&r->sse, false); /* the reply is not whole */
+    }
+    run_free(r);
+}
+
+static void fail_no_memory(generation_run *r)
+{
+    api_fault f;
+    api_fault_http(&f, 503, "out of memory");
+    r->sse.failed = false; /* the event that says so may fit */
+    run_fail(r, &f);
+}
+
+static void end_stream(generation_run *r)
+{
+    if (r->include_usage) {
+        answer_result results[GENERATION_MAX_CHOICES];
+        for (size_t i = 0; i < r->n_choices; i++) {
+            results[i] = r->choices[i].result;
+        }
+        buf *out = sse_object(&r->sse);
+        sse_send(&r->sse, answer_put_usage(out, &r->head, results, r->n_choices, r->per_prompt));
+    }
+    if (r->failed || r->sse.failed) {
+        fail_no_memory(r);
+        return;
+    }
+    note_end(r, REQUEST_DONE, r->choices[0].result.reason);
+    sse_end(&r->sse, true);
+    run_free(r);
+}
+
+static void end_whole(generation_run *r)
+{
+    buf out = {0};
+    answer_choice choices[GENERATION_MAX_CHOICES];
+    answer_result results[GENERATION_MAX_CHOICES];
+    for (size_t i = 0; i < r->n_choices; i++) {
+        const run_choice *c = &r->choices[i];
+        results[i] = c->result;
+        choices[i] = (answer_choice){.index = i,
+                                     .text = buf_str(&c->text),
+                                     .text_len = c->text.len,
+                                     .logprobs = r->has_logprobs ? &c->logprobs : NULL,
+                                     .finish_reason = answer_finish_reason(&c->result)};
+    }
+    status st = answer_put_whole(&out, &r->head, choices, results, r->n_choices, r->per_prompt);
+    if (r->failed || st != ST_OK) {
+        buf_release(&out);
+        fail_no_memory(r);
+        return;
+    }
+    note_end(r, REQUEST_DONE, results[0].reason);
+    api_reply_take(r->conn, 200, &out, ST_OK);
+    run_free(r);
+}
+
+run_choice *run_first_open(generation_run *r)
+{
+    for (size_t i = 0; i < r->n_choices; i++) {
+        if (!r->choices[i].ended) {
+            return &r->choices[i];
+        }
+    }
+    return NULL;
+}
+
+void run_no_memory(generation_run *r)
+{
+    const struct timeval at_once = {0, 0};
+    r->failed = true;
+    event_add(r->timer, &at_once);
+}
+
+/*
+ * One choice.
+ */
+void run_put_chunk(run_choice *c, const char *text, size_t len, bool with_logprobs,
+                   const answer_result *result)
+{
+    generation_run *r = c->run;
+    const answer_choice choice = {.index = (size_t)(c - r->choices),
+                                  .text = text,
+                                  .text_len = len,
+                                  .logprobs = with_logprobs ? &c->logprobs : NULL,
+                                  .finish_reason = result ? answer_finish_reason(result) : NULL,
+                                  .first = !c->began};
+    c->began = true;
+    buf *out = sse_object(&r->sse);
+    sse_send(&r->sse, answer_put_chunk(out, &r->head, &choice, result, r->include_usage));
+    logprob_list_reset(&c->logprobs);
+    if (r->sse.failed) {
+        run_no_memory(r);
+    }
+}
+
+/* c->result is set. The run may be freed. */
+static void choice_ended(run_choice *c)
+{
+    generation_run *r = c->run;
+    metrics *m = r->api->metrics;
+    c->ended = true;
+    r->n_ended++;
+    metrics_count_finish(m, c->result.reason);
+    m->tokens_prompt += (uint64_t)c->result.prompt_tokens;
+    m->tokens_cached += (uint64_t)c->result.cached_tokens;
+    m->tokens_generated += (uint64_t)c->result.completion_tokens;
+    if (r->stream) {
+        run_put_chunk(c, "", 0, false, &c->result);
+    }
+    if (r->n_ended == r->n_choices) {
+        (r->stream ? end_stream : end_whole)(r);
+    }
+}
+
+static void cut_choice(run_choice *c, const char *reason)
+{
+    answer_result_cut(&c->result, reason, c->result.seed);
+    choice_ended(c);
+}
+
+void run_cut_all(generation_run *r)
+{
+    size_t left = r->n_choices - r->n_ended; /* the last one frees the run */
+    for (size_t i = 0; left > 0; i++) {
+        if (!r->choices[i].ended) {
+            left--;
+            cut_choice(&r->choices[i], "cancelled");
+        }
+    }
+}
+
+static void on_accepted(run_choice *c, const frame *f)
+{
+    generation_run *r = c->run;
+    c->accepted = true;
+    if (r->entry.state == REQUEST_QUEUED) {
+        r->entry.state = REQUEST_RUNNING;
+        r->entry.started_ms = clock_wall_ms(r->api->clock);
+    }
+    if ((size_t)(c - r->choices) % r->per_prompt == 0) {
+        r->entry.prompt_tokens += f->accepted.prompt_tokens;
+    }
+    if (r->stream) {
+        sse_begin(&r->sse);
+    }
+    if (r->echo && !r->has_logprobs) {
+        run_echo_put(c, NULL, 0);
+    } else if (r->stream && r->route->shape->chat_logprobs && !c->began) {
+        run_put_chunk(c, "", 0, false, NULL); /* whose turn it is */
+    }
+}
+
+static void on_progress(run_choice *c, const frame *f)
+{
+    generation_run *r = c->run;
+    char text[160];
+    if (r->progress) {
+        snprintf(text, sizeof text,
+                 "progress {\"choice\":%zu,\"prompt_tokens\":%" PRId32 ",\"cached\":%" PRId32
+                 ",\"processed\":%" PRId32 "}",
+                 (size_t)(c - r->choices), f->progress.prompt_tokens, f->progress.cached,
+                 f->progress.processed);
+        sse_comment(&r->sse, text);
+    }
+}
+
+/* Only a prompt of one token has no frame of its own for the log probabilities. */
+static void ensure_echo(run_choice *c)
+{
+    if (c->run->echo && !c->echo_is_out) {
+        run_echo_put(c, NULL, 0);
+    }
+}
+
+static void on_piece(run_choice *c, const frame *f)
+{
+    generation_run *r = c->run;
+    if (!r->has_first) {
+        r->has_first = true;
+        metrics_observe(&r->api->metrics->ttft, clock_ms_between(r->created_ns, now_ns(r)) / 1e3);
+    }
+    r->entry.completion_tokens += (int64_t)f->n_ids;
+    ensure_echo(c);
+    for (size_t i = 0; r->has_logprobs && i < f->n_logprobs; i++) {
+        if (logprob_list_add(&c->logprobs, &f->logprobs[i]) != ST_OK) {
+            run_no_memory(r);
+        }
+    }
+    if (r->stream) {
+        bool has_logprobs = r->has_logprobs && f->n_logprobs > 0;
+        if (f->text_len > 0 || has_logprobs) {
+            run_put_chunk(c, f->text, f->text_len, has_logprobs, NULL);
+        }
+    } else if (buf_append(&c->text, f->text, f->text_len) != ST_OK) {
+        run_no_memory(r);
+    }
+}
+
+static void on_frame(void *ctx, const frame *f)
+{
+    run_choice *c = ctx;
+    api_fault fault;
+    switch (f->kind) {
+    case FRAME_ACCEPTED:
+        on_accepted(c, f);
+        break;
+    case FRAME_PROMPT_LOGPROBS:
+        if (c->run->echo && !c->echo_is_out) {
+            run_echo_put(c, f->logprobs, f->n_logprobs);
+        }
+        break;
+    case FRAME_PROGRESS:
+        on_progress(c, f);
+        break;
+    case FRAME_TOKEN:
+    case FRAME_DELTA:
+        on_piece(c, f);
+        break;
+    case FRAME_DONE:
+        ensure_echo(c);
+        answer_result_of(&c->result, &f->done);
+        choice_ended(c);
+        break;
+    case FRAME_ERROR:
+        c->ended = true;
+        metrics_count_finish(c->run->api->metrics, "error");
+        api_fault_frame(&fault, f);
+        run_fail(c->run, &fault);
+        break;
+    default: /* of a later protocol */
+        break;
+    }
+}
+
+static bool any_accepted(const generation_run *r)
+{
+    for (size_t i = 0; i < r->n_choices; i++) {
+        if (r->choices[i].accepted || r->choices[i].ended) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void on_lost(void *ctx, const err *why)
+{
+    run_choice *c = ctx;
+    api_fault fault;
+    if (why->code == ST_CANCELLED) {
+        cut_choice(c, "cancelled");
+    } else if (why->code == ST_TIMEOUT && any_accepted(c->run)) {
+        cut_choice(c, "timeout");
+    } else {
+        api_fault_err(&fault, why);
+        run_fail(c->run, &fault);
+    }
+}
+
+void run_submit_choices(generation_run *r)
+{
+    err e;
+    api_fault fault;
+    for (size_t i = 0; i < r->n_choices; i++) {
+        if (service_submit(r->service, &r->choices[i].job, &e) != ST_OK) {
+            api_fault_err(&fault, &e);
+            run_fail(r, &fault);
+            return;
+        }
+        if (r->slow) {
+            service_pause(r->service, &r->choices[i].job, true);
+        }
+    }
+}
+
+/*
+ * While it lasts.
+ */
+static void on_slow(void *ctx, bool is_slow)
+{
+    generation_run *r = ctx;
+    r->slow = is_slow;
+    for (size_t i = 0; i < r->n_choices; i++) {
+        if (r->choices[i].job.entry) {
+            service_pause(r->service, &r->choices[i].job, is_slow);
+        }
+    }
+}
+
+/* DELETE: each choice gets its terminal frame, or is lost as cancelled, later. */
+static void on_cancel(void *ctx)
+{
+    generation_run *r = ctx;
+    r->entry.cancelling = true;
+    run_echo_stop(r);
+    for (size_t i = 0; i < r->n_choices; i++) {
+        if (!r->choices[i].ended) {
+            service_stop(r->service, &r->choices[i].job);
+        }
+    }
+}
+
+static size_t position(void *ctx, double *estimate_s)
+{
+    generation_run *r = ctx;
+    for (size_t i = 0; i < r->n_choices; i++) {
+        if (!r->choices[i].accepted && !r->choices[i].ended) {
+            return service_position(r->service, &r->choices[i].job, estimate_s);
+        }
+    }
+    *estimate_s = 0;
+    return 0;
+}
+
+static void put_place(generation_run *r)
+{
+    char text[120];
+    double estimate_s = 0;
+    size_t place = position(r, &estimate_s);
+    if (place == r->shown_position || (place == 0 && r->shown_position == SIZE_MAX)) {
+        return;
+    }
+    r->shown_position = place;
+    if (estimate_s > 0) {
+        snprintf(text, sizeof text, "progress {\"queued\":{\"position\":%zu,\"estimate_s\":%.3f}}", place,
+                 estimate_s);
+    } else {
+        snprintf(text, sizeof text, "progress {\"queued\":{\"position\":%zu,\"estimate_s\":null}}", place);
+    }
+    sse_comment(&r->sse, text);
+}
+
+static void keep_alive(generation_run *r)
+{
+    run_choice *c = run_first_open(r);
+    if (r->api->keepalive_kind == SSE_KEEPALIVE_DELTA && c) {
+        run_put_chunk(c, "", 0, false, NULL);
+    } else {
+        sse_comment(&r->sse, "keep-alive");
+    }
+}
+
+/* Milliseconds from since_ns until what is due after interval_ms is due. */
+static uint64_t ms_left(const generation_run *r, uint64_t since_ns, uint64_t interval_ms)
+{
+    uint64_t due_ns = since_ns + interval_ms * NS_PER_MS, now = now_ns(r);
+    return due_ns > now ? (due_ns - now + NS_PER_MS - 1) / NS_PER_MS : 0;
+}
+
+static uint64_t quiet_since_ns(const generation_run *r)
+{
+    return r->sse.began ? r->sse.last_ns : r->created_ns;
+}
+
+static void arm(generation_run *r)
+{
+    uint64_t interval_ms = r->api->keepalive_ms;
+    uint64_t wait_ms = UINT64_MAX;
+    if (r->failed) { /* its end is due at once */
+        return;
+    }
+    if (interval_ms > 0) {
+        wait_ms = ms_left(r, quiet_since_ns(r), interval_ms);
+    } else if (!r->sse.began) {
+        wait_ms = ms_left(r, r->created_ns, RUN_HEADERS_MS);
+    }
+    if (r->progress && r->entry.state == REQUEST_QUEUED && wait_ms > RUN_PROGRESS_MS) {
+        wait_ms = RUN_PROGRESS_MS;
+    }
+    if (wait_ms != UINT64_MAX) {
+        wait_ms = wait_ms > 0 ? wait_ms : 1;
+        const struct timeval wait = {(time_t)(wait_ms / 1000), (suseconds_t)(wait_ms % 1000 * 1000)};
+        event_add(r->timer, &wait);
+    }
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *ctx)
+{
+    generation_run *r = ctx;
+    if (r->failed) {
+        fail_no_memory(r);
+        return;
+    }
+    if (r->progress && r->entry.state == REQUEST_QUEUED) {
+        put_place(r);
+    }
+    if (r->api->keepalive_ms > 0 && ms_left(r, quiet_since_ns(r), r->api->keepalive_ms) == 0) {
+        keep_alive(r);
+    } else if (!r->sse.began && ms_left(r, r->created_ns, RUN_HEADERS_MS) == 0) {
+        sse_begin(&r->sse);
+    }
+    arm(r);
+}
+
+/*
+ * Start.
+ */
+static bool draw_seed(uint64_t *seed)
+{
+    ssize_t got;
+    do {
+        got = getrandom(seed, sizeof *seed, 0);
+    } while (got < 0 && errno == EINTR);
+    *seed = *seed % WIRE_MAX_SEED + 1;
+    return got == (ssize_t)sizeof *seed; /* always, for so few bytes */
+}
+
+static status find_service(const api_context *api, const generation *g, model_service **out, err *e)
+{
+    bool is_text = !g->model || strlen(g->model) == g->model_len;
+    model_service *s = is_text ? models_find(api->models, g->model) : NULL;
+    if (!s) {
+        return err_set(e, ST_NOT_FOUND, "model", "the model %.64s does not exist here", g->model);
+    }
+    *out = s;
+    return ST_OK;
+}
+
+static void name_run(generation_run *r, char job_name[JOB_NAME_BYTES])
+{
+    const char *id = http_conn_request_id(r->conn);
+    const char *bare = strncmp(id, "req_", 4) == 0 ? id + 4 : id;
+    snprintf(r->entry.id, sizeof r->entry.id, "%s", id);
+    snprintf(r->entry.answer_id, sizeof r->entry.answer_id, "%s%.64s", r->route->shape->id_prefix, bare);
+    snprintf(job_name, JOB_NAME_BYTES, "%.32s.%llx", bare,
+             (unsigned long long)request_table_serial(r->api->requests));
+}
+
+static status make_lines(generation_run *r, const generation *g, const char *job_name, err *e)
+{
+    status st = ST_OK;
+    uint64_t deadline_ns = g->deadline_ms ? r->created_ns + g->deadline_ms * NS_PER_MS : 0;
+    for (size_t i = 0; st == ST_OK && i < r->n_choices; i++) {
+        run_choice *c = &r->choices[i];
+        snprintf(c->job.id, sizeof c->job.id, "%s.%zu", job_name, i);
+        c->run = r;
+        c->job.key = r->entry.key;
+        c->job.deadline_ns = deadline_ns;
+        c->job.on_frame = on_frame;
+        c->job.on_lost = on_lost;
+        c->job.ctx = c;
+        c->result.seed = g->seed + i % r->per_prompt;
+        st = generation_put_line(g, i, c->job.id, &c->job.line, e);
+    }
+    return st == ST_OK && g->echo ? run_echo_prepare(r, g, job_name, e) : st;
+}
+
+static status fill(generation_run *r, generation *g, err *e)
+{
+    char job_name[JOB_NAME_BYTES];
+    r->created_ns = now_ns(r);
+    r->n_choices = generation_n_choices(g);
+    r->per_prompt = (size_t)g->n;
+    r->stream = g->stream;
+    r->include_usage = g->include_usage;
+    r->progress = g->progress;
+    r->echo = g->echo;
+    r->has_logprobs = g->common.top_logprobs >= 0;
+    r->shown_position = SIZE_MAX;
+    r->sse.conn = r->conn;
+    r->sse.clock = r->api->clock;
+    name_run(r, job_name);
+    r->entry.route = r->route->path;
+    r->entry.model = service_id(r->service);
+    r->entry.n_choices = r->n_choices;
+    r->entry.created_ms = clock_wall_ms(r->api->clock);
+    r->entry.cancel = on_cancel;
+    r->entry.position = position;
+    r->entry.ctx = r;
+    r->head = (answer_head){.shape = r->route->shape,
+                            .id = r->entry.answer_id,
+                            .model = r->entry.model,
+                            .created_s = r->entry.created_ms / 1000};
+    g->common.has_now = true;
+    g->common.now_ms = r->entry.created_ms;
+    r->timer = evtimer_new(r->api->base, on_timer, r);
+    if (!r->timer) {
+        return err_set(e, ST_NOMEM, NULL, "out of memory");
+    }
+    return make_lines(r, g, job_name, e);
+}
+
+static status make_run(const api_context *api, const generation_route *route, http_conn *c, uint32_t key,
+                       const char *body, size_t len, generation_run **out, err *e)
+{
+    generation g;
+    uint64_t seed;
+    model_service *service = NULL;
+    if (!draw_seed(&seed)) {
+        return err_set(e, ST_INTERNAL, NULL, "no random bytes: %s", strerror(errno));
+    }
+    status st = route->read(body, len, seed, &g, e);
+    if (st != ST_OK) {
+        return st;
+    }
+    st = find_service(api, &g, &service, e);
+    if (st == ST_OK) {
+        generation_run *r = mem_calloc(1, sizeof *r + generation_n_choices(&g) * sizeof r->choices[0]);
+        if (!r) {
+            st = err_set(e, ST_NOMEM, NULL, "out of memory");
+        } else {
+            r->api = api;
+            r->route = route;
+            r->service = service;
+            r->conn = c;
+            r->entry.key = key;
+            request_table_add(api->requests, &r->entry);
+            st = fill(r, &g, e);
+            if (st == ST_OK) {
+                *out = r;
+            } else {
+                note_end(r, REQUEST_FAILED, wire_error_name(st));
+                run_free(r);
+            }
+        }
+    }
+    generation_release(&g);
+    return st;
+}
+
+void generation_run_start(const api_context *api, const generation_route *route, http_conn *c, uint32_t key,
+                          const char *body, size_t len)
+{
+    err e;
+    generation_run *r = NULL;
+    if (make_run(api, route, c, key, body, len, &r, &e) != ST_OK) {
+        api_reply_err(c, &e);
+        return;
+    }
+    http_conn_on_gone(c, on_gone, r);
+    if (r->stream) {
+        http_conn_on_slow(c, on_slow, r);
+        if (r->progress) {
+            sse_begin(&r->sse);
+        }
+        arm(r);
+    }
+    run_echo_next(r);
+}

@@ -1,0 +1,41 @@
+/*
+ * generation_run: one request of /v1/completions or /v1/chat/completions, from its body to the end of its
+ * answer: one job of the model's service for each choice.
+ *
+ *   read ──► (echo of token ids: their text is asked for) ──► submitted ──► accepted, pieces … ──► all choices
+ *   ended: the answer is completed        every exit: jobs given up, entry out of the table, run freed, once
+ *
+ * The headers of a stream are sent with the first choice that the worker accepts; if that takes longer than the
+ * keep-alive interval (without one: RUN_HEADERS_MS), or progress was asked for, before: from then on an error
+ * is an event without [DONE] after it, else it is an HTTP status. A stream that is silent for the keep-alive
+ * interval gets a comment or an empty delta. Progress goes out as comments (`: progress {…}`).
+ *
+ * A client that leaves takes all its jobs with it; one that reads too slowly pauses them. A choice cut by a
+ * deadline or DELETE ends as `length`, with what it had; a request whose deadline passes before any choice
+ * was accepted is a 504.
+ *
+ * A run frees itself when the answer is complete or the client is gone. Loop thread only. Its memory while it
+ * is idle: about 1 KiB and 0.5 KiB for each choice.
+ */
+#ifndef HEARTH_SERVE_GENERATION_RUN_H
+#define HEARTH_SERVE_GENERATION_RUN_H
+
+#include "serve/answer.h"
+#include "serve/api.h"
+#include "serve/generation.h"
+#include "serve/http.h"
+
+#define RUN_HEADERS_MS  15000u
+#define RUN_PROGRESS_MS 500u
+
+typedef struct generation_route {
+    const char *path;
+    const answer_shape *shape;
+    status (*read)(const char *body, size_t len, uint64_t drawn_seed, generation *out, err *e);
+} generation_route;
+
+/* Answers the request, now or later. key: whose it is. */
+void generation_run_start(const api_context *api, const generation_route *route, http_conn *c, uint32_t key,
+                          const char *body, size_t len);
+
+#endif

@@ -1,0 +1,35 @@
+/*
+ * keys: who may ask. A file has one `NAME SHA256HEX` per line (the digest of the key, lower or upper case),
+ * blank lines and lines that begin with # are skipped; no name and no digest is there twice.
+ *
+ * A key comes as "Authorization: Bearer KEY" or "x-api-key: KEY". What came is hashed and compared with every
+ * row, without an early exit, so that time tells nothing about the rows.
+ *
+ * Immutable once open: any thread may ask. Limits: KEYS_MAX_ROWS, KEYS_MAX_NAME, KEYS_MAX_FILE_BYTES.
+ */
+#ifndef HEARTH_SERVE_KEYS_H
+#define HEARTH_SERVE_KEYS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+#define KEYS_MAX_ROWS       10000
+#define KEYS_MAX_NAME       47
+#define KEYS_MAX_FILE_BYTES ((size_t)4 << 20)
+#define KEYS_ANONYMOUS      0u /* whose turn it is where no keys are asked for */
+
+typedef struct keys keys;
+
+/* ST_IO; ST_BAD_FORMAT with the line at fault (also for a file without a key); ST_NOMEM. */
+status keys_open(const char *path, keys **out, err *e);
+status keys_parse(const char *text, size_t len, keys **out, err *e);
+void keys_free(keys *k);
+/* Values of the two headers, NULL if absent; the first counts if it is a bearer token. True: *index (1 …) is
+ * the row. */
+bool keys_find(const keys *k, const char *authorization, const char *x_api_key, uint32_t *index);
+const char *keys_name(const keys *k, uint32_t index); /* an index that keys_find gave */
+
+#endif

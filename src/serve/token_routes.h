@@ -1,0 +1,17 @@
+/*
+ * token_routes: POST /tokenize {content, add_special, parse_special, with_pieces} and POST /detokenize
+ * {tokens}, as llama-server has them; `model` names one. Each is one light job of the model's service and
+ * frees itself with the answer. Loop thread only.
+ */
+#ifndef HEARTH_SERVE_TOKEN_ROUTES_H
+#define HEARTH_SERVE_TOKEN_ROUTES_H
+
+#include "serve/api.h"
+#include "serve/http.h"
+
+/* Both answer the request, now or later. */
+void token_routes_tokenize(const api_context *api, http_conn *c, uint32_t key, const char *body, size_t len);
+void token_routes_detokenize(const api_context *api, http_conn *c, uint32_t key, const char *body,
+                             size_t len);
+
+#endif
