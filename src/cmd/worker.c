@@ -2,6 +2,7 @@
  * hearth worker (and the link hearth-worker): the command line of the worker process; the work is in worker/.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/vec.h"
@@ -11,11 +12,33 @@
 #include "cmd/parse_ids.h"
 #include "worker/worker.h"
 
+/* What the environment says of the descriptors that came with the process. The variables are gone afterwards,
+ * whatever they held: they mean nothing to what this process might start. */
+static void read_environment(char control[64], bool *has_control, int *status_fd)
+{
+    static const char *const names[] = {"HEARTH_WORKER_CONTROL_FD", "EXECUTORCH_LLM_WORKER_CONTROL_FD"};
+    const char *page = getenv("HEARTH_WORKER_STATUS_FD");
+    char *end;
+    *has_control = false;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *value = getenv(names[i]);
+        if (value && !*has_control) {
+            *has_control = true; /* one too long for an int stays too long */
+            snprintf(control, 64, "%s", value);
+        }
+        unsetenv(names[i]);
+    }
+    long fd = page && *page >= '0' && *page <= '9' ? strtol(page, &end, 10) : -1;
+    *status_fd = fd > STDERR_FILENO && fd <= INT32_MAX && *end == '\0' ? (int)fd : -1;
+    unsetenv("HEARTH_WORKER_STATUS_FD");
+}
+
 int cmd_worker(int argc, char **argv)
 {
     model_options_args model = {0};
     const char *model_path = NULL, *tokenizer_path = NULL, *prefix = NULL;
     int64_t max_sessions = WORKER_DEFAULT_SESSIONS; /* its range is worker_run's to check */
+    int64_t slow_reader_s = WORKER_SLOW_READER_MS / 1000;
     bool no_warm = false;
     const cli_arg table[] = {
         MODEL_OPTION_ROWS(model),
@@ -23,6 +46,8 @@ int cmd_worker(int argc, char **argv)
          "N  slots, the anonymous one included (8)"},
         {"no-warm", 0, ARG_FLAG, &no_warm, 0, 0, "never reuse what a session has read"},
         {"prefix-ids", 0, ARG_TEXT, &prefix, 0, 0, "IDS  token ids before every prompt"},
+        {"slow-reader-timeout", 0, ARG_INT, &slow_reader_s, 0, 1000000,
+         "SECONDS  after which a paused request ends (120)"},
         {"model_path", 0, ARG_TEXT, &model_path, 0, 0, "FILE  the same as --model"},
         {"tokenizer_path", 0, ARG_TEXT, &tokenizer_path, 0, 0,
          "FILE  ignored: the tokenizer is in the model"},
@@ -34,8 +59,10 @@ int cmd_worker(int argc, char **argv)
                     &n_pos, &rc)) {
         return rc;
     }
-    char path[4096];
+    char path[4096], control[64];
+    bool has_control;
     worker_config cfg = worker_config_default(path);
+    read_environment(control, &has_control, &cfg.status_fd);
     ivec ids = {0};
     const char *name = model.model ? model.model : model_path;
     rc = model_path_find(name, path, sizeof path);
@@ -49,6 +76,8 @@ int cmd_worker(int argc, char **argv)
     if (rc == EXIT_OK) {
         cfg.max_sessions = (int32_t)max_sessions;
         cfg.warm = !no_warm;
+        cfg.slow_reader_ms = (uint64_t)slow_reader_s * 1000;
+        cfg.control_fd = has_control ? control : NULL;
         cfg.prefix_ids = ids.data;
         cfg.n_prefix_ids = ids.len;
         rc = worker_run(&cfg);

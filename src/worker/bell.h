@@ -10,6 +10,8 @@
 #include "base/status.h"
 #include "worker/halt.h"
 
+#define BELL_FOREVER (-1)
+
 typedef struct bell {
     int fd; /* owned: eventfd */
 } bell;
@@ -17,7 +19,7 @@ typedef struct bell {
 status bell_open(bell *b, err *e);
 void bell_close(bell *b);
 void bell_ring(const bell *b);
-/* Returns when the bell was rung since the last wait, or when h was asked. */
-void bell_wait(const bell *b, const halt *h);
+/* Returns when the bell was rung since the last wait, when h was asked, or after timeout_ms. */
+void bell_wait(const bell *b, const halt *h, int timeout_ms);
 
 #endif

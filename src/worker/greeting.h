@@ -7,6 +7,7 @@
 #ifndef HEARTH_WORKER_GREETING_H
 #define HEARTH_WORKER_GREETING_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/buf.h"
@@ -16,6 +17,7 @@
 #define GREETING_DIGEST_BYTES ((uint64_t)64 << 20)
 
 /* Appends the ready frame. */
-status greeting_put(buf *out, const char *model_path, const instance_info *info, int32_t max_sessions);
+status greeting_put(buf *out, const char *model_path, const instance *model, int32_t max_sessions,
+                    bool supports_cancel);
 
 #endif

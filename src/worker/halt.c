@@ -64,6 +64,7 @@ status halt_open(halt *h, err *e)
     status st = set_action(SIGPIPE, SIG_IGN, &h->old_pipe, e);
     if (st != ST_OK) {
         close(h->fd);
+        h->fd = -1;
     }
     return st;
 }
@@ -100,6 +101,9 @@ void halt_enforce(const halt *h)
 
 void halt_close(halt *h)
 {
+    if (h->fd < 0) {
+        return;
+    }
     if (h->catching) {
         sigaction(SIGTERM, &h->old_term, NULL);
         sigaction(SIGINT, &h->old_int, NULL);
@@ -107,4 +111,5 @@ void halt_close(halt *h)
     }
     sigaction(SIGPIPE, &h->old_pipe, NULL);
     close(h->fd);
+    h->fd = -1;
 }

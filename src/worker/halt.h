@@ -1,9 +1,9 @@
 /*
- * halt: the one way in which a worker is told to drop what runs and go: SIGTERM or SIGINT, or a reader of
- * stdout that is gone.
+ * halt: the one way in which a worker is told to drop what runs and go: SIGTERM or SIGINT, the line
+ * `shutdown`, or a reader of stdout that is gone.
  *
- * Once asked it stays asked, and the first cause counts. `on` is the cancel flag of every running request, so
- * the engine drops them at its next step; `fd` is readable from then on, so that every thread that waits in
+ * Once asked it stays asked, and the first cause counts. The engine thread looks at `on`
+ * before each step and then drops what runs; `fd` is readable from then on, so that every thread that waits in
  * poll wakes.
  *
  * Threads: any may ask, a signal handler too; the one that opened it closes it, when all others have ended.
@@ -23,12 +23,14 @@
 #define HALT_OUTPUT_GONE (-1)
 /* A frame could not be handed out: going on would leave a request without its end. */
 #define HALT_BROKEN (-2)
+/* The line `shutdown` came. */
+#define HALT_SHUTDOWN (-3)
 
 /* Two steps of the longest kind (DESIGN 1, P4). Nothing that is not written by then is worth more waiting. */
 #define HALT_GRACE_MS 500
 
 typedef struct halt {
-    atomic_bool on;   /* release in halt_ask, acquire in halt_asked and in the engine */
+    atomic_bool on;   /* release in halt_ask, acquire in halt_asked */
     atomic_int cause; /* written once, before `on` */
     int fd;           /* owned: eventfd */
     bool catching;
@@ -37,7 +39,7 @@ typedef struct halt {
 
 /* From now on a write to a pipe without a reader fails instead of killing the process. */
 status halt_open(halt *h, err *e);
-void halt_close(halt *h);
+void halt_close(halt *h); /* fine on one whose opening failed */
 /* Async-signal-safe. */
 void halt_ask(halt *h, int cause);
 bool halt_asked(const halt *h);

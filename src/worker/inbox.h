@@ -1,10 +1,10 @@
 /*
- * inbox: the lines that were read and not yet answered, in order, from the reader thread to the engine
- * thread.
+ * inbox: the lines that were read and not yet begun, in order, from the reader thread to the engine thread.
  *
  * Bounded in number and in bytes: with INBOX_MAX_ITEMS waiting, or INBOX_MAX_BYTES (one item of any size
- * always fits), the reader waits in inbox_push until the engine takes one. An item is a request, or the ready
- * answer to a line that is none.
+ * always fits), there is no room until one is begun. The engine takes lines at once, whatever it does with
+ * them, so that it sees a cancel behind requests that have to wait; an item counts until inbox_forget.
+ * An item is a request, or the ready answer to a line that is none.
  *
  * Ownership: push moves the item in on success, take moves it out. Memory is taken once, at inbox_new.
  */
@@ -13,6 +13,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/status.h"
 #include "wire/request.h"
@@ -28,21 +29,30 @@ typedef struct inbox_item {
     wire_request *request; /* or NULL: then the answer */
     char *answer;          /* one whole frame; NULL: there was no memory for it */
     size_t answer_len;
+
+    bool multiplexed; /* the line has an id: set by who takes it */
+    uint64_t read_ns; /* when it was read */
+    size_t bytes;     /* what it counts for: set by push */
 } inbox_item;
 
-status inbox_new(const bell *b, inbox **out); /* b is borrowed and rung whenever the engine should look */
-void inbox_free(inbox *box);                  /* frees what is left in it; no thread may be waiting in it */
+status inbox_new(const bell *b, inbox **out,
+                 err *e);    /* b is borrowed and rung whenever the engine should look */
+void inbox_free(inbox *box); /* frees what is left in it */
 
-/* Reader. ST_CLOSED after inbox_abort: the item stays the caller's. */
-status inbox_push(inbox *box, const inbox_item *item);
-void inbox_end(inbox *box); /* nothing more comes */
+/* Reader. ST_FULL: no room now; ST_CLOSED after inbox_abort. Then the item stays the caller's. */
+status inbox_push(inbox *box, inbox_item *item);
+/* Readable when there may be room again, and after inbox_abort; for poll, with inbox_heard_room after it. */
+int inbox_room_fd(const inbox *box);
+bool inbox_heard_room(inbox *box); /* false: aborted */
+void inbox_end(inbox *box);        /* nothing more comes */
 
 /* Engine. */
-bool inbox_take(inbox *box, inbox_item *out); /* false: nothing waits now */
-bool inbox_ended(inbox *box);                 /* nothing waits and nothing more comes */
+bool inbox_take(inbox *box, inbox_item *out); /* false: nothing is there now */
+void inbox_forget(inbox *box, size_t bytes);  /* an item taken before waits no longer */
+bool inbox_ended(inbox *box);                 /* nothing is there and nothing more comes */
 void inbox_abort(inbox *box);                 /* wakes the reader; nothing is taken any more */
 
-size_t inbox_len(inbox *box); /* any thread */
+size_t inbox_waiting(inbox *box); /* any thread: items that count */
 void inbox_item_release(inbox_item *item);
 
 #endif

@@ -10,9 +10,53 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "wire/frame.h"
-#include "wire/line.h"
 
 #define READ_BYTES ((size_t)64 << 10)
+
+/* Waits until stdin is readable (if with_stdin) or there may be room in the inbox; reads the control pipe
+ * meanwhile. Returns whether stdin is readable; sets `stopped` when the worker is halted or wants no more. */
+static bool wait_for(input *in, bool with_stdin)
+{
+    for (;;) {
+        struct pollfd fds[4] = {
+            {.fd = in->halt->fd, .events = POLLIN},
+            {.fd = control_fd(in->control), .events = POLLIN},
+            {.fd = inbox_room_fd(in->box), .events = POLLIN},
+            {.fd = with_stdin ? in->fd : -1, .events = POLLIN},
+        };
+        if (poll(fds, 4, -1) < 0) {
+            continue; /* EINTR */
+        }
+        if (fds[0].revents) {
+            in->stopped = true;
+            return false;
+        }
+        if (fds[1].revents && control_read(in->control, output_written(in->out))) {
+            bell_ring(in->bell);
+        }
+        if (fds[2].revents) {
+            in->stopped = !inbox_heard_room(in->box);
+            return false;
+        }
+        if (fds[3].revents) {
+            return true;
+        }
+    }
+}
+
+/* Into the inbox; while that is full only the control pipe is read. */
+static void push(input *in, inbox_item *item)
+{
+    status st = inbox_push(in->box, item);
+    while (st == ST_FULL && !in->stopped) {
+        wait_for(in, false);
+        st = inbox_push(in->box, item);
+    }
+    if (st != ST_OK) {
+        in->stopped = true;
+        inbox_item_release(item);
+    }
+}
 
 /* The answer to a line that could not even be kept. Empty if there is no memory for it. */
 static void refuse_line(line_kind kind, buf *answer)
@@ -30,32 +74,31 @@ static void refuse_line(line_kind kind, buf *answer)
 static bool on_line(void *ctx, line_kind kind, const char *text, size_t len)
 {
     input *in = ctx;
-    inbox_item item = {0};
+    inbox_item item = {.read_ns = clock_mono_ns(in->clock)};
     buf answer = {0};
+    status_page_add(in->page, STATUS_ROW_INPUT_LINES, 1);
     if (kind != LINE_TEXT) {
         refuse_line(kind, &answer);
-    } else if (wire_request_decode(text, len, in->n_vocab, &item.request, &answer, NULL) != ST_OK) {
-        item.request = NULL;
+    } else {
+        uint64_t attached;
+        if (wire_request_decode(text, len, &in->limits, &item.request, &answer, &attached, NULL) != ST_OK) {
+            item.request = NULL;
+        }
+        line_skip_attachment(&in->lines, attached);
+    }
+    if (item.request && item.request->op == WIRE_SHUTDOWN) {
+        halt_ask(in->halt, HALT_SHUTDOWN);
+        inbox_item_release(&item);
+        in->stopped = true;
+        return false;
     }
     item.answer = buf_detach(&answer, &item.answer_len);
     if (item.answer_len == 0) {
         mem_free(item.answer);
         item.answer = NULL;
     }
-    if (inbox_push(in->box, &item) != ST_OK) {
-        inbox_item_release(&item);
-        return false;
-    }
-    return true;
-}
-
-/* Waits until there is something to read; false when the worker is halted. */
-static bool wait_readable(const input *in)
-{
-    struct pollfd fds[2] = {{.fd = in->fd, .events = POLLIN}, {.fd = in->halt->fd, .events = POLLIN}};
-    while (poll(fds, 2, -1) < 0 && errno == EINTR) {
-    }
-    return fds[1].revents == 0;
+    push(in, &item);
+    return !in->stopped;
 }
 
 /* One read: bytes, 0 at EOF, -1 when there was nothing after all. */
@@ -74,19 +117,18 @@ static ssize_t read_some(const input *in, char *chunk)
 
 static void read_lines(input *in, char *chunk)
 {
-    line_splitter lines;
     bool open = true;
-    line_init(&lines, WIRE_MAX_LINE_BYTES);
-    while (open && wait_readable(in)) {
-        ssize_t n = read_some(in, chunk);
+    line_init(&in->lines, WIRE_MAX_LINE_BYTES);
+    while (open && !in->stopped) {
+        ssize_t n = wait_for(in, true) ? read_some(in, chunk) : -1;
         if (n > 0) {
-            open = line_push(&lines, chunk, (size_t)n, on_line, in) == ST_OK;
+            open = line_push(&in->lines, chunk, (size_t)n, on_line, in) == ST_OK;
         } else if (n == 0) {
-            line_end(&lines, on_line, in);
+            line_end(&in->lines, on_line, in);
             open = false;
         }
     }
-    line_release(&lines);
+    line_release(&in->lines);
 }
 
 static void *run(void *arg)
@@ -100,6 +142,9 @@ static void *run(void *arg)
     }
     mem_free(chunk);
     inbox_end(in->box);
+    while (!in->stopped && control_fd(in->control) >= 0) { /* a cancel may still come */
+        wait_for(in, false);
+    }
     return NULL;
 }
 

@@ -1,10 +1,11 @@
 /*
- * input: the reader thread: bytes of stdin -> lines -> checked requests -> inbox.
+ * input: the reader thread: bytes of stdin -> lines -> checked requests -> inbox; and the control pipe.
  *
  * It stops at EOF (a last line without '\n' still counts; then the inbox is ended), when the worker is
- * halted, or when the inbox is aborted. It never waits for stdout: while the inbox has room it reads,
- * whatever the engine and the writer do. Its descriptor is only read after poll said so, and its mode is left
- * as it is.
+ * halted, or when the inbox is aborted; the line `shutdown` halts the worker at once. It never waits for
+ * stdout: while the inbox has room it reads, whatever the engine and the writer do; while it has none only
+ * the control pipe is read. After EOF it stays for the control pipe, if there is one, until the inbox is aborted. Its
+ * descriptors are only read after poll said so, and the mode of stdin is left as it is.
  */
 #ifndef HEARTH_WORKER_INPUT_H
 #define HEARTH_WORKER_INPUT_H
@@ -12,22 +13,38 @@
 #include <pthread.h>
 #include <stdint.h>
 
+#include "base/clock.h"
 #include "base/status.h"
+#include "wire/line.h"
+#include "wire/request.h"
+#include "wire/status_page.h"
+#include "worker/bell.h"
+#include "worker/control.h"
 #include "worker/halt.h"
 #include "worker/inbox.h"
+#include "worker/output.h"
 
 typedef struct input {
-    pthread_t thread;
-    /* borrowed */
+    /* borrowed, set by the caller */
     inbox *box;
-    const halt *halt;
+    halt *halt;
+    control *control;
+    const output *out; /* how far the writer is, for the control pipe */
+    const bell *bell;  /* rung when a running request was cancelled */
+    status_page *page; /* input_lines is kept in it */
+    const clock_src *clock;
     int fd;
-    int32_t n_vocab; /* what ids are checked against */
+    wire_limits limits;
+
+    pthread_t thread;
+    /* reader thread */
+    line_splitter lines;
+    bool stopped; /* halted or aborted */
 } input;
 
-/* The four last fields are set by the caller; *in must stay where it is until input_join. */
+/* *in must stay where it is until input_join. */
 status input_start(input *in, err *e);
-/* After EOF, a halt or inbox_abort. */
+/* After a halt or inbox_abort. */
 void input_join(input *in);
 
 #endif

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,9 +21,11 @@
 
 struct output {
     pthread_t thread;
+    bool started;
     /* borrowed */
     halt *halt;
     const bell *bell;
+    status_page *page; /* NULL = none */
     /* owned */
     int wake; /* eventfd: there is something to write, or the end */
     int fd;   /* the second opening of the caller's descriptor, or that one itself */
@@ -30,7 +33,11 @@ struct output {
     int old_flags; /* of the caller's descriptor, -1 unless they were changed */
     bool is_socket;
 
-    buf staged; /* engine thread */
+    /* engine thread */
+    buf staged;
+    uint64_t handed_over; /* bytes */
+
+    atomic_uint_fast64_t written; /* bytes; release by the writer, acquire in output_written */
 
     pthread_mutex_t mu;
     /* guarded by mu */
@@ -74,6 +81,7 @@ void output_commit(output *o)
     pthread_mutex_lock(&o->mu);
     status st = buf_append(&o->pending, o->staged.data, o->staged.len);
     pthread_mutex_unlock(&o->mu);
+    o->handed_over += o->staged.len;
     buf_reset(&o->staged);
     output_check(o, st);
     wake_writer(o);
@@ -82,9 +90,19 @@ void output_commit(output *o)
 bool output_has_room(output *o)
 {
     pthread_mutex_lock(&o->mu);
-    bool room = o->pending.len - o->first < OUTPUT_HIGH_BYTES;
+    size_t n = o->pending.len - o->first;
     pthread_mutex_unlock(&o->mu);
-    return room;
+    return n < OUTPUT_HIGH_BYTES && o->staged.len < OUTPUT_HIGH_BYTES - n;
+}
+
+uint64_t output_said(output *o)
+{
+    return o->handed_over + o->staged.len;
+}
+
+uint64_t output_written(const output *o)
+{
+    return atomic_load_explicit(&o->written, memory_order_acquire);
 }
 
 /*
@@ -131,6 +149,11 @@ static bool write_some(output *o)
     ssize_t n = o->is_socket ? send(o->fd, p, len, MSG_DONTWAIT | MSG_NOSIGNAL) : write(o->fd, p, len);
     if (n >= 0) {
         o->chunk_at += (size_t)n;
+        uint64_t all =
+            atomic_fetch_add_explicit(&o->written, (uint64_t)n, memory_order_release) + (uint64_t)n;
+        if (o->page) {
+            status_page_set(o->page, STATUS_ROW_OUTPUT_BYTES, all);
+        }
         return true;
     }
     if (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK) {
@@ -252,6 +275,9 @@ static void choose_descriptor(output *o, int fd)
 
 static void release(output *o)
 {
+    if (!o) {
+        return;
+    }
     if (o->fd_is_own) {
         close(o->fd);
     } else if (o->old_flags >= 0) {
@@ -282,18 +308,22 @@ status output_open(int fd, halt *h, const bell *b, output **out, err *e)
         release(o);
         return err_set(e, ST_NOMEM, NULL, "cannot make the buffers of the writer");
     }
-    int rc = pthread_create(&o->thread, NULL, run, o);
-    if (rc != 0) {
-        release(o);
-        return err_set(e, ST_IO, NULL, "cannot start the writer thread: %s", strerror(rc));
-    }
     *out = o;
     return ST_OK;
 }
 
+status output_start(output *o, status_page *page, err *e)
+{
+    o->page = page;
+    int rc = pthread_create(&o->thread, NULL, run, o);
+    o->started = rc == 0;
+    return rc == 0 ? ST_OK : err_set(e, ST_IO, NULL, "cannot start the writer thread: %s", strerror(rc));
+}
+
 void output_close(output *o)
 {
-    if (!o) {
+    if (!o || !o->started) {
+        release(o);
         return;
     }
     output_commit(o);

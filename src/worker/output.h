@@ -18,9 +18,11 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/buf.h"
 #include "base/status.h"
+#include "wire/status_page.h"
 #include "worker/bell.h"
 #include "worker/halt.h"
 
@@ -28,9 +30,13 @@
 
 typedef struct output output;
 
-/* Starts the writer. h and b are borrowed; b is rung when there is room again. fd stays the caller's. */
+/* Opens; takes the memory. h and b are borrowed; b is rung when there is room again. fd stays the caller's. */
 status output_open(int fd, halt *h, const bell *b, output **out, err *e);
-/* Engine thread. Returns when everything staged is written, or the worker is halted. NULL is fine. */
+/* Starts the writer thread. What was staged before is written then. page (may be NULL) is borrowed: output_bytes
+ * is kept in it. */
+status output_start(output *o, status_page *page, err *e);
+/* Engine thread. Returns when everything staged is written, or the worker is halted; one that was not started
+ * is only released. NULL is fine. */
 void output_close(output *o);
 
 /* Engine thread: where frames are put, in whole lines. */
@@ -40,6 +46,10 @@ buf *output_stage(output *o);
 void output_commit(output *o);
 /* The result of a frame_put_… into output_stage. */
 void output_check(output *o, status st);
-bool output_has_room(output *o);
+bool output_has_room(output *o); /* what is staged counts */
+uint64_t output_said(output *o); /* bytes staged since the start, handed over or not */
+
+/* Any thread: bytes written since the start. */
+uint64_t output_written(const output *o);
 
 #endif

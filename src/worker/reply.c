@@ -1,39 +1,117 @@
 #include "worker/reply.h"
 
-#include <errno.h>
 #include <float.h>
+#include <math.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/mem.h"
 #include "wire/frame.h"
-#include "worker/prompt.h"
 
 /*
- * Frames
+ * Frames. All go through here: once the worker is halted nothing is said any more.
  */
-static void say_error(reply *p, const frame_error *f)
+static bool may_speak(const task *k)
 {
-    if (!halt_asked(p->halt)) {
-        output_check(p->out, frame_put_error(output_stage(p->out), f));
-    }
+    return !halt_asked(k->desk->halt);
 }
 
-static void say_text(reply *p, const char *text, size_t len)
+static buf *stage_of(const task *k)
 {
-    if (len > 0 && !halt_asked(p->halt)) {
-        output_check(p->out, frame_put_token(output_stage(p->out), text, len));
+    return output_stage(k->desk->out);
+}
+
+static void said(const task *k, status st)
+{
+    output_check(k->desk->out, st);
+}
+
+static wire_string id_of(const task *k)
+{
+    return k->request->id;
+}
+
+/* Its last frame is said. */
+static void end(task *k)
+{
+    if (k->request->cancel_request_id != 0 && k->seq) {
+        control_seal(k->desk->control, output_said(k->desk->out));
+    }
+    tasks_end(k->desk->tasks, k);
+}
+
+static wire_string piece_of(const task *k, int32_t token)
+{
+    wire_string piece;
+    piece.data = tokenizer_piece(k->desk->tok, token, &piece.len);
+    return piece;
+}
+
+/* top: room for SAMPLER_MAX_TOP_LOGPROBS; the result borrows it. */
+static frame_logprob logprob_of(const task *k, const sampler_out *probs, frame_logprob *top)
+{
+    for (int32_t i = 0; i < probs->n_top; i++) {
+        const token_logprob *p = &probs->top[i];
+        top[i] =
+            (frame_logprob){.token = p->token, .logprob = (double)p->logprob, .text = piece_of(k, p->token)};
+    }
+    return (frame_logprob){.token = probs->token,
+                           .logprob = (double)probs->chosen.logprob,
+                           .text = piece_of(k, probs->token),
+                           .top = top,
+                           .n_top = (size_t)probs->n_top};
+}
+
+static void say_step(const task *k, const frame_step *s)
+{
+    if (may_speak(k)) {
+        said(k, k->request->op == WIRE_CHAT ? frame_put_delta(stage_of(k), id_of(k), s)
+                                            : frame_put_token(stage_of(k), id_of(k), s));
     }
 }
 
 static void on_token(void *ctx, const gen_token *t)
 {
-    say_text(ctx, t->text, t->text_len);
+    const task *k = ctx;
+    frame_logprob top[SAMPLER_MAX_TOP_LOGPROBS], lp;
+    frame_step s = {.text = {t->text, t->text_len}, .ids = &t->token, .n_ids = 1};
+    if (t->probs) {
+        lp = logprob_of(k, t->probs, top);
+        s.logprobs = &lp;
+    }
+    if (k->multiplexed || t->text_len > 0) {
+        say_step(k, &s);
+    }
+}
+
+static void on_prompt_probs(void *ctx, const sampler_out *probs, size_t n)
+{
+    const task *k = ctx;
+    if (!may_speak(k)) {
+        return;
+    }
+    frame_logprob *lp = mem_alloc_array(n, sizeof *lp);
+    frame_logprob *tops = mem_alloc_array(n, SAMPLER_MAX_TOP_LOGPROBS * sizeof *tops);
+    status st = lp && tops ? ST_OK : ST_NOMEM;
+    for (size_t i = 0; st == ST_OK && i < n; i++) {
+        lp[i] = logprob_of(k, &probs[i], tops + i * SAMPLER_MAX_TOP_LOGPROBS);
+    }
+    if (st == ST_OK) {
+        st = frame_put_prompt_logprobs(stage_of(k), id_of(k), lp, n);
+    }
+    mem_free(lp);
+    mem_free(tops);
+    said(k, st);
+}
+
+/* Until the engine had it: preparing and waiting included. */
+static double waited_ms(const task *k)
+{
+    return clock_ms_between(k->begun_ns, k->submit_ns);
 }
 
 static void on_done(void *ctx, const gen_result *r)
 {
-    reply *p = ctx;
+    task *k = ctx;
     bool cancelled = r->reason == FINISH_CANCELLED;
     frame_done d = {
         .prompt_tokens = r->prompt_tokens,
@@ -46,154 +124,219 @@ static void on_done(void *ctx, const gen_result *r)
         .session_reset_reason = reset_reason_name(r->reset),
         .prefill_ms = r->prefill_ms,
         .decode_ms = r->decode_ms,
-        .total_ms = clock_ms_between(p->taken_ns, clock_mono_ns(p->clock)),
-        .queue_ms = r->queue_ms,
-        .ttft_ms = r->ttft_ms,
+        .total_ms = clock_ms_between(k->begun_ns, clock_mono_ns(k->desk->clock)),
+        .queue_ms = r->queue_ms + waited_ms(k),
+        .ttft_ms = r->ttft_ms > 0 ? r->ttft_ms + waited_ms(k) : 0,
         .seed = r->seed,
         .has_ids = !r->stop_cut && !cancelled,
         .ids = r->ids,
         .cancelled = cancelled,
         .tail_repaired = r->repaired_tail,
     };
-    p->running = false;
-    say_text(p, r->tail_text, r->tail_text_len);
-    if (!halt_asked(p->halt)) {
-        output_check(p->out, frame_put_done(output_stage(p->out), &d));
+    if (r->tail_text_len > 0) {
+        say_step(k, &(frame_step){.text = {r->tail_text, r->tail_text_len}});
     }
+    if (may_speak(k)) {
+        said(k, frame_put_done(stage_of(k), id_of(k), &d));
+    }
+    end(k);
 }
 
 static void on_failed(void *ctx, const err *e)
 {
-    reply *p = ctx;
+    reply_fail(ctx, e);
+}
+
+void reply_fail(task *k, const err *e)
+{
+    const wire_request *r = k->request;
     frame_error f = frame_error_of(e);
-    p->running = false;
-    say_error(p, &f);
-}
-
-/*
- * Starting
- */
-static status draw_seed(uint64_t *seed, err *e)
-{
-    uint64_t x = 0;
-    while (x == 0) { /* 0 would mean "draw one" where it is used again */
-        ssize_t n = getrandom(&x, sizeof x, 0);
-        if (n < 0 && errno != EINTR) {
-            return err_set(e, ST_IO, "seed", "no random seed: %s", strerror(errno));
-        }
-        x = n == (ssize_t)sizeof x ? x & WIRE_MAX_SEED : 0;
-    }
-    *seed = x;
-    return ST_OK;
-}
-
-static status sampling_of(const wire_request *r, sampling *out, err *e)
-{
-    sampling s = sampling_default();
-    s.temperature = r->temperature > (double)FLT_MAX ? FLT_MAX : (float)r->temperature;
-    s.top_p = r->top_p < (double)FLT_MIN ? FLT_MIN : (float)r->top_p;
-    s.top_k = r->top_k;
-    s.seed = r->seed;
-    status st = s.seed == 0 ? draw_seed(&s.seed, e) : ST_OK;
-    if (st == ST_OK) {
-        *out = s;
-    }
-    return st;
-}
-
-/* NULL where there are none. */
-static status stops_of(const wire_request *r, stop_set **out, err *e)
-{
-    *out = NULL;
-    if (r->n_stops == 0) {
-        return ST_OK;
-    }
-    stop_string *strings = mem_alloc_array(r->n_stops, sizeof *strings);
-    if (!strings) {
-        return err_set(e, ST_NOMEM, "stop", "out of memory for the stop strings");
-    }
-    for (size_t i = 0; i < r->n_stops; i++) {
-        strings[i] = (stop_string){r->stops[i].data, r->stops[i].len};
-    }
-    status st = stop_set_new(strings, r->n_stops, out, e);
-    mem_free(strings);
-    return st;
-}
-
-/* Finds or opens the session and gives the request to the engine; if that fails nothing is left behind. */
-static status submit(reply *p, const wire_request *r, gen_request *g, err *e)
-{
-    bool opened = false;
-    if (r->session_id.len > 0) {
-        status st = sessions_open(p->sessions, r->session_id, &g->session, &opened, e);
-        if (st != ST_OK) {
-            return st;
-        }
-    }
-    p->running = true; /* a sink may be called before engine_submit returns */
-    status st = engine_submit(p->en, g, &p->seq, e);
-    if (st != ST_OK) {
-        p->running = false;
-        if (opened) {
-            sessions_close(p->sessions, r->session_id);
-        }
-    }
-    return st;
-}
-
-static void refuse(reply *p, const wire_request *r, size_t n_prompt, const err *e)
-{
-    frame_error f = frame_error_of(e);
+    f.id = id_of(k);
     if (e->code == ST_CONTEXT_LENGTH) {
-        f.prompt_tokens = (int64_t)n_prompt;
-        f.limit = p->n_ctx;
+        f.prompt_tokens = (int64_t)k->job.ids.len;
+        f.limit = k->desk->n_ctx;
     }
     if (e->code == ST_CAPACITY || e->code == ST_UNSUPPORTED_SESSION) {
         f.has_session = true;
         f.session_id = r->session_id.data;
         f.session_id_len = r->session_id.len;
     }
-    say_error(p, &f);
+    if (may_speak(k)) {
+        said(k, frame_put_error(stage_of(k), &f));
+    }
+    end(k);
 }
 
-void reply_start(reply *p, const wire_request *r)
+void reply_cut(task *k, finish_reason reason, const char *guard)
+{
+    const wire_request *r = k->request;
+    double waited = clock_ms_between(k->begun_ns, clock_mono_ns(k->desk->clock));
+    frame_done d = {
+        .prompt_tokens = k->state == TASK_PREPARED ? (int32_t)k->job.ids.len : 0,
+        .finish_reason = finish_plain_name(reason),
+        .reason = finish_name(reason),
+        .guard = guard,
+        .session_reset_reason = reset_reason_name(RESET_NEW),
+        .total_ms = waited,
+        .queue_ms = waited,
+        .seed = r->seed > 0 ? r->seed : 1,
+        .cancelled = reason == FINISH_CANCELLED,
+    };
+    if (may_speak(k)) {
+        said(k, frame_put_done(stage_of(k), id_of(k), &d));
+    }
+    end(k);
+}
+
+void reply_progress(task *k, uint64_t now_ns)
+{
+    frame_progress p = {.prompt_tokens = (int32_t)k->job.ids.len};
+    bool soon = k->progress_ns != 0 && clock_ms_between(k->progress_ns, now_ns) < REPLY_PROGRESS_MS;
+    if (!k->request->progress || soon || !may_speak(k)) {
+        return;
+    }
+    seq_progress(k->seq, &p.cached, &p.processed);
+    if (p.processed < p.prompt_tokens) {
+        said(k, frame_put_progress(stage_of(k), id_of(k), &p));
+        k->progress_ns = now_ns;
+    }
+}
+
+void reply_hold(task *k, bool held)
+{
+    seq_hold(k->seq, held);
+}
+
+/*
+ * Submitting
+ */
+static float narrow(double x)
+{
+    return x > (double)FLT_MAX ? FLT_MAX : (float)x;
+}
+
+/* bias: [n_bias] room. */
+static sampling sampling_of(const task *k, logit_bias *bias)
+{
+    const wire_request *r = k->request;
+    sampling s = sampling_default();
+    s.temperature = narrow(r->temperature);
+    s.top_p = r->top_p < (double)FLT_MIN ? FLT_MIN : (float)r->top_p;
+    s.top_k = r->top_k;
+    s.seed = k->job.seed;
+    if (!k->multiplexed) {
+        return s;
+    }
+    for (size_t i = 0; i < r->n_bias; i++) {
+        double b = r->bias[i].bias;
+        bias[i] = (logit_bias){r->bias[i].token, b <= -WIRE_MAX_BIAS_VALUE ? -INFINITY : (float)b};
+    }
+    s.bias = bias;
+    s.n_bias = r->n_bias;
+    s.min_p = (float)r->min_p;
+    s.repetition_penalty = (float)r->repetition_penalty;
+    s.presence_penalty = (float)r->presence_penalty;
+    s.frequency_penalty = (float)r->frequency_penalty;
+    s.repeat_last_n = r->repeat_last_n;
+    s.min_tokens = r->min_tokens;
+    s.ignore_eos = r->ignore_eos;
+    s.top_logprobs = r->top_logprobs;
+    return s;
+}
+
+static void say_accepted(task *k, int32_t cached)
+{
+    const wire_request *r = k->request;
+    frame_accepted a = {
+        .seed = k->job.seed,
+        .now_ms = r->has_now ? r->now_ms : clock_wall_ms(k->desk->clock),
+        .prompt_tokens = (int32_t)k->job.ids.len,
+        .prompt_digest = k->job.digest,
+        .cached_prompt_tokens = cached,
+    };
+    if (may_speak(k)) {
+        said(k, frame_put_accepted(stage_of(k), id_of(k), &a));
+    }
+}
+
+static gen_request generation_of(task *k, logit_bias *bias)
+{
+    const wire_request *r = k->request;
+    gen_request g = {
+        .prompt = k->job.ids.data,
+        .n_prompt = k->job.ids.len,
+        .max_new_tokens = r->max_new_tokens,
+        .params = sampling_of(k, bias),
+        .stops = k->job.stops,
+        .deadline_ns = k->deadline_ns,
+        .cancel = r->cancel_request_id != 0 ? &k->desk->control->cancel : NULL,
+        .sink = {k, on_token, on_done, on_failed, NULL},
+        .prompt_logprobs = -1,
+    };
+    if (k->multiplexed) {
+        g.stop_ids = r->stop_token_ids;
+        g.n_stop_ids = r->n_stop_token_ids;
+        g.prompt_logprobs = r->prompt_logprobs;
+        g.sink.prompt_probs = r->prompt_logprobs >= 0 ? on_prompt_probs : NULL;
+        g.id_hash = status_page_id_hash(r->id.data, r->id.len);
+    }
+    return g;
+}
+
+/* Finds or opens the session and gives the request to the engine; if that fails nothing is left behind. */
+static status submit(task *k, gen_request *g, err *e)
+{
+    const wire_request *r = k->request;
+    bool opened = false;
+    if (r->session_id.len > 0) {
+        status st = sessions_open(k->desk->sessions, r->session_id, &g->session, &opened, e);
+        if (st != ST_OK) {
+            return st;
+        }
+    }
+    int32_t cached = g->session ? session_would_reuse(g->session, g->prompt, g->n_prompt) : 0;
+    status st = engine_submit(k->desk->en, g, &k->seq, e);
+    if (st != ST_OK) {
+        k->seq = NULL;
+        if (opened) {
+            sessions_close(k->desk->sessions, r->session_id);
+        }
+        return st;
+    }
+    k->job.stops = NULL; /* the engine's now */
+    if (k->multiplexed) {
+        say_accepted(k, g->prompt_logprobs >= 0 ? 0 : cached);
+    }
+    return ST_OK;
+}
+
+static status check_and_submit(task *k, err *e)
+{
+    if (k->job.st != ST_OK) {
+        *e = k->job.error;
+        return k->job.st;
+    }
+    logit_bias bias[WIRE_MAX_BIAS];
+    gen_request g = generation_of(k, bias);
+    return submit(k, &g, e);
+}
+
+void reply_submit(task *k)
 {
     err e;
-    ivec prompt = {0};
-    gen_request g = {
-        .max_new_tokens = r->max_new_tokens,
-        .cancel = &p->halt->on,
-        .sink = {p, on_token, on_done, on_failed},
-    };
+    uint64_t cancel_id = k->request->cancel_request_id;
     err_clear(&e);
-    p->taken_ns = clock_mono_ns(p->clock);
-    status st = prompt_build(p->tok, p->prefix, r, p->n_ctx, &prompt, &e);
+    k->submit_ns = clock_mono_ns(k->desk->clock);
+    status st = check_and_submit(k, &e);
     if (st == ST_OK) {
-        st = sampling_of(r, &g.params, &e);
+        if (cancel_id != 0) {
+            control_begin(k->desk->control, cancel_id);
+        }
+        k->state = TASK_RUNNING;
+        return;
     }
-    if (st == ST_OK) {
-        st = stops_of(r, &g.stops, &e);
+    if (cancel_id != 0 && st != ST_CAPACITY && st != ST_UNSUPPORTED_SESSION) {
+        control_spend(k->desk->control, cancel_id);
     }
-    if (st == ST_OK) {
-        g.prompt = prompt.data;
-        g.n_prompt = prompt.len;
-        st = submit(p, r, &g, &e);
-    }
-    if (st != ST_OK) {
-        stop_set_free(g.stops);
-        refuse(p, r, prompt.len, &e);
-    }
-    ivec_release(&prompt);
-}
-
-bool reply_running(const reply *p)
-{
-    return p->running;
-}
-
-void reply_hold(reply *p, bool held)
-{
-    if (p->running) {
-        seq_hold(p->seq, held);
-    }
+    reply_fail(k, &e);
 }

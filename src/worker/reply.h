@@ -1,49 +1,35 @@
 /*
- * reply: one generation of the plain dialect, from the request to its terminal frame.
+ * reply: one generation of either dialect, from its token ids to its last frame.
  *
- * reply_start checks everything that needs the model before it touches the session: a request it refuses is
+ * reply_submit checks everything that needs the model before it touches the session: a request it refuses is
  * answered by one error frame and leaves the session's ids, dirty mark and pages as they were (a session that
  * did not exist still does not). Otherwise the engine has it, and the frames come out of engine_step, through
- * the sinks in here, into the output's stage; the last of them is the terminal one, and then reply_running is
- * false.
+ * the sinks in here, into the output's stage. With the last frame the task is ended (tasks_end).
+ *
+ * Multiplexed: `accepted` comes first; every generated id is in exactly one frame, also one without text; text
+ * that the end releases is in a frame without ids.
  *
  * Once the worker is halted nothing is said any more: what runs is dropped.
  *
- * Thread: the engine's. One at a time.
+ * Thread: the engine's.
  */
 #ifndef HEARTH_WORKER_REPLY_H
 #define HEARTH_WORKER_REPLY_H
 
-#include <stdbool.h>
+#include "worker/desk.h"
+#include "worker/task.h"
 
-#include "base/clock.h"
-#include "base/vec.h"
-#include "engine/engine.h"
-#include "text/tokenizer.h"
-#include "wire/request.h"
-#include "worker/halt.h"
-#include "worker/output.h"
-#include "worker/sessions.h"
+#define REPLY_PROGRESS_MS 500 /* at most one progress frame in that time */
 
-typedef struct reply {
-    /* borrowed, set by the caller */
-    engine *en;
-    const tokenizer *tok;
-    const clock_src *clock;
-    const ivec *prefix; /* ids before every prompt */
-    int32_t n_ctx;
-    sessions *sessions;
-    output *out;
-    const halt *halt;
-
-    sequence *seq; /* borrowed from the engine while running */
-    bool running;
-    uint64_t taken_ns; /* when the request was taken up */
-} reply;
-
-void reply_start(reply *p, const wire_request *r);
-bool reply_running(const reply *p);
-/* EMIT_WAIT: while held it computes nothing. */
-void reply_hold(reply *p, bool held);
+/* PREPARED -> RUNNING, or its end. */
+void reply_submit(task *k);
+/* Ends a task that the engine does not have: FINISH_CANCELLED or FINISH_TIMEOUT; guard "" = none. */
+void reply_cut(task *k, finish_reason reason, const char *guard);
+/* Ends it by an error frame. */
+void reply_fail(task *k, const err *e);
+/* RUNNING: says how far the prompt is, if it is time. */
+void reply_progress(task *k, uint64_t now_ns);
+/* RUNNING: while held it computes nothing. */
+void reply_hold(task *k, bool held);
 
 #endif

@@ -1,33 +1,43 @@
 #include "worker/worker.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "base/vec.h"
 #include "wire/frame.h"
+#include "wire/status_page.h"
 #include "worker/bell.h"
+#include "worker/control.h"
 #include "worker/greeting.h"
 #include "worker/halt.h"
 #include "worker/inbox.h"
 #include "worker/input.h"
+#include "worker/loop.h"
 #include "worker/output.h"
-#include "worker/reply.h"
+#include "worker/prepare.h"
 #include "worker/sessions.h"
+#include "worker/task.h"
 
 typedef struct worker {
     halt halt;
     bell bell;
+    control control;
     input input;
-    reply reply;
+    loop loop;
+    tasks tasks;
     /* owned */
     output *out;
+    instance_source *source; /* until the instance has it */
     instance *model;
     sessions *sessions;
     inbox *inbox;
+    preparer *preparer;
+    status_page *page;
     ivec prefix;
+    err source_error; /* why there is no source */
+    uint64_t model_bytes;
 } worker;
 
 worker_config worker_config_default(const char *model_path)
@@ -39,98 +49,9 @@ worker_config worker_config_default(const char *model_path)
         .instance = instance_options_default(),
         .in_fd = STDIN_FILENO,
         .out_fd = STDOUT_FILENO,
+        .status_fd = -1,
+        .slow_reader_ms = WORKER_SLOW_READER_MS,
     };
-}
-
-/*
- * One line
- */
-static void say_session_error(worker *w, wire_string id, const err *e)
-{
-    frame_error f = frame_error_of(e);
-    f.has_session = true;
-    f.session_id = id.data;
-    f.session_id_len = id.len;
-    output_check(w->out, frame_put_error(output_stage(w->out), &f));
-}
-
-static void do_session_op(worker *w, const wire_request *r)
-{
-    err e;
-    session *s = sessions_find(w->sessions, r->session_id);
-    frame_kind kind = FRAME_RESET;
-    status st = ST_OK;
-    err_clear(&e);
-    if (r->op == WIRE_OPEN) {
-        kind = FRAME_OPENED;
-        st = sessions_open(w->sessions, r->session_id, &s, NULL, &e);
-    } else if (r->op == WIRE_CLOSE) {
-        kind = FRAME_CLOSED;
-        sessions_close(w->sessions, r->session_id);
-    } else if (s) { /* an unknown id is answered true and creates nothing */
-        st = session_reset(s);
-        if (st != ST_OK) {
-            err_set(&e, st, NULL, "the session cannot be reset: %s", status_text(st));
-        }
-    }
-    if (st != ST_OK) {
-        say_session_error(w, r->session_id, &e);
-        return;
-    }
-    output_check(w->out,
-                 frame_put_session(output_stage(w->out), kind, r->session_id.data, r->session_id.len));
-}
-
-static void answer_line(worker *w, inbox_item *item)
-{
-    static const char no_memory[] =
-        "{\"error\":\"out of memory while reading a line\",\"code\":\"internal\"}\n";
-    if (item->request && item->request->op == WIRE_GENERATE) {
-        reply_start(&w->reply, item->request);
-    } else if (item->request) {
-        do_session_op(w, item->request);
-    } else if (item->answer) {
-        output_check(w->out, buf_append(output_stage(w->out), item->answer, item->answer_len));
-    } else {
-        output_check(w->out, buf_append_str(output_stage(w->out), no_memory));
-    }
-    inbox_item_release(item);
-}
-
-/*
- * The engine thread: as long as there is room for what a step may say, it takes the next line when nothing
- * runs, and computes a step when something does. It only ever waits for the bell.
- */
-static void answer_lines(worker *w)
-{
-    while (!halt_asked(&w->halt)) {
-        inbox_item item;
-        bool room = output_has_room(w->out), worked = false;
-        reply_hold(&w->reply, !room);
-        if (room && !reply_running(&w->reply)) {
-            if (inbox_take(w->inbox, &item)) {
-                answer_line(w, &item);
-                worked = true;
-            } else if (inbox_ended(w->inbox)) {
-                return;
-            }
-        }
-        if (room && reply_running(&w->reply)) {
-            worked = engine_step(instance_engine(w->model)) || !reply_running(&w->reply) || worked;
-        }
-        output_commit(w->out);
-        if (!worked) {
-            bell_wait(&w->bell, &w->halt);
-        }
-    }
-}
-
-/* Halted: the cancel flag is set, so what runs ends at the next step, held or not. */
-static void drop_running(worker *w)
-{
-    while (reply_running(&w->reply)) {
-        engine_step(instance_engine(w->model));
-    }
 }
 
 /*
@@ -151,16 +72,38 @@ static status check_prefix(const worker_config *cfg, const instance_info *info, 
     return ST_OK;
 }
 
-static status load(worker *w, const worker_config *cfg, err *e)
+static void note_progress(void *ctx, double done)
+{
+    worker *w = ctx;
+    status_page_set(w->page, STATUS_ROW_LOADED_BYTES, (uint64_t)(done * (double)w->model_bytes));
+}
+
+static status open_model(worker *w, const worker_config *cfg, err *e)
 {
     instance_options opt = cfg->instance;
+    opt.max_sequences = (size_t)cfg->max_sessions;
+    opt.warm = cfg->warm;
+    opt.progress = note_progress;
+    opt.progress_ctx = w;
+    opt.before_step = loop_before_step;
+    opt.before_step_ctx = w->page;
+    instance_source *source = w->source;
+    w->source = NULL;
+    status_page_set(w->page, STATUS_ROW_PHASE, STATUS_LOADING);
+    return instance_open_take(source, &opt, &w->model, e);
+}
+
+static status load(worker *w, const worker_config *cfg, err *e)
+{
     if (cfg->max_sessions < 1 || cfg->max_sessions > WORKER_MAX_SESSIONS) {
         return err_set(e, ST_INVALID_FIELD, "max_sessions", "max_sessions must be in [1, %d], not %d",
                        WORKER_MAX_SESSIONS, (int)cfg->max_sessions);
     }
-    opt.max_sequences = (size_t)cfg->max_sessions;
-    opt.warm = cfg->warm;
-    status st = instance_open(cfg->model_path, &opt, &w->model, e);
+    if (!w->source) {
+        *e = w->source_error;
+        return e->code;
+    }
+    status st = open_model(w, cfg, e);
     if (st == ST_OK) {
         st = check_prefix(cfg, instance_describe(w->model), e);
     }
@@ -172,7 +115,7 @@ static status load(worker *w, const worker_config *cfg, err *e)
     }
     st = sessions_new(instance_engine(w->model), (size_t)cfg->max_sessions - 1, &w->sessions);
     if (st == ST_OK) {
-        st = inbox_new(&w->bell, &w->inbox);
+        st = tasks_open(&w->tasks, w->inbox, TASKS_BEGUN_PER_LANE * (size_t)cfg->max_sessions);
     }
     return st == ST_OK ? ST_OK : err_set(e, st, NULL, "out of memory for the worker's tables");
 }
@@ -189,35 +132,54 @@ static void say_load_failed(worker *w, const err *e)
 static void wire_up(worker *w, const worker_config *cfg)
 {
     const instance_info *info = instance_describe(w->model);
-    w->reply = (reply){
-        .en = instance_engine(w->model),
-        .tok = instance_tokenizer(w->model),
-        .clock = cfg->instance.clock ? cfg->instance.clock : clock_system(),
-        .prefix = &w->prefix,
-        .n_ctx = info->context,
-        .sessions = w->sessions,
-        .out = w->out,
-        .halt = &w->halt,
+    const clock_src *clock = cfg->instance.clock ? cfg->instance.clock : clock_system();
+    w->loop = (loop){
+        .desk = {.en = instance_engine(w->model),
+                 .tok = instance_tokenizer(w->model),
+                 .clock = clock,
+                 .n_ctx = info->context,
+                 .n_lanes = (size_t)cfg->max_sessions,
+                 .sessions = w->sessions,
+                 .tasks = &w->tasks,
+                 .out = w->out,
+                 .halt = &w->halt,
+                 .control = &w->control},
+        .box = w->inbox,
+        .bell = &w->bell,
+        .page = w->page,
+        .slow_reader_ms = cfg->slow_reader_ms,
     };
-    w->input = (input){.box = w->inbox, .halt = &w->halt, .fd = cfg->in_fd, .n_vocab = info->n_vocab};
+    w->input = (input){.box = w->inbox,
+                       .halt = &w->halt,
+                       .control = &w->control,
+                       .out = w->out,
+                       .bell = &w->bell,
+                       .page = w->page,
+                       .clock = clock,
+                       .fd = cfg->in_fd,
+                       .limits = {info->n_vocab, w->control.supported}};
 }
 
 /* From `ready` to the last frame. */
 static status serve(worker *w, const worker_config *cfg, err *e)
 {
     wire_up(w, cfg);
+    prepare_with with = {w->loop.desk.tok, &w->prefix, w->loop.desk.n_ctx};
     status st = halt_catch_signals(&w->halt, e);
+    if (st == ST_OK) {
+        st = preparer_start(&with, &w->bell, w->page, &w->preparer, e);
+    }
     if (st == ST_OK) {
         st = input_start(&w->input, e);
     }
     if (st != ST_OK) {
         return st;
     }
-    output_check(w->out, greeting_put(output_stage(w->out), cfg->model_path, instance_describe(w->model),
-                                      cfg->max_sessions));
+    w->loop.preparer = w->preparer;
+    output_check(w->out, greeting_put(output_stage(w->out), cfg->model_path, w->model, cfg->max_sessions,
+                                      w->control.supported));
     output_commit(w->out);
-    answer_lines(w);
-    drop_running(w);
+    loop_run(&w->loop);
     inbox_abort(w->inbox);
     input_join(&w->input);
     return ST_OK;
@@ -227,6 +189,7 @@ static int exit_status(int cause)
 {
     switch (cause) {
     case HALT_NONE:
+    case HALT_SHUTDOWN:
         return WORKER_EXIT_OK;
     case HALT_OUTPUT_GONE:
         return WORKER_EXIT_OUTPUT_GONE;
@@ -237,8 +200,8 @@ static int exit_status(int cause)
     }
 }
 
-/* out, halt and bell are open. */
-static int run(worker *w, const worker_config *cfg)
+/* Everything is open and the writer runs. */
+static int load_and_serve(worker *w, const worker_config *cfg)
 {
     err e;
     int rc;
@@ -253,7 +216,9 @@ static int run(worker *w, const worker_config *cfg)
     } else {
         rc = WORKER_EXIT_OK;
     }
+    preparer_stop(w->preparer);
     output_close(w->out); /* waits until all is written, or the worker is halted */
+    w->out = NULL;
     return rc == WORKER_EXIT_OK ? exit_status(halt_cause(&w->halt)) : rc;
 }
 
@@ -263,33 +228,64 @@ static bool descriptors_open(const worker_config *cfg)
     return fcntl(cfg->in_fd, F_GETFD) >= 0 && fcntl(cfg->out_fd, F_GETFD) >= 0;
 }
 
+/* Everything that comes from outside the process; no thread yet, and no byte of the model is parsed. A model
+ * that cannot be opened is for `load` to say. */
+static status open_all(worker *w, const worker_config *cfg, err *e)
+{
+    control_open(&w->control, cfg->control_fd); /* before anything else has a number */
+    status st = status_page_open(cfg->status_fd, &w->page, e);
+    if (st == ST_OK) {
+        st = descriptors_open(cfg) ? halt_open(&w->halt, e)
+                                   : err_set(e, ST_IO, NULL, "input or output is not open");
+    }
+    if (st == ST_OK) {
+        st = bell_open(&w->bell, e);
+    }
+    if (st == ST_OK) {
+        st = inbox_new(&w->bell, &w->inbox, e);
+    }
+    if (st == ST_OK) {
+        st = output_open(cfg->out_fd, &w->halt, &w->bell, &w->out, e);
+    }
+    if (st == ST_OK && instance_source_open(cfg->model_path, &w->source, &w->source_error) == ST_OK) {
+        w->model_bytes = instance_source_bytes(w->source);
+        status_page_set(w->page, STATUS_ROW_LOAD_TOTAL_BYTES, w->model_bytes);
+    }
+    return st;
+}
+
+/* In any state that open_all can leave. */
+static void close_all(worker *w)
+{
+    output_close(w->out);
+    tasks_close(&w->tasks);
+    sessions_free(w->sessions);
+    instance_close(w->model);
+    instance_source_close(w->source);
+    inbox_free(w->inbox);
+    ivec_release(&w->prefix);
+    bell_close(&w->bell);
+    halt_close(&w->halt);
+    status_page_close(w->page);
+    control_close(&w->control);
+}
+
 int worker_run(const worker_config *cfg)
 {
     worker w;
     err e;
     int rc = WORKER_EXIT_BROKEN;
     memset(&w, 0, sizeof w);
-    status st = descriptors_open(cfg) ? halt_open(&w.halt, &e)
-                                      : err_set(&e, ST_IO, NULL, "input or output is not open");
-    if (st != ST_OK) {
-        log_emit(LOG_ERROR, "worker", "event=start_failed error=\"%s\"", e.msg);
-        return rc;
-    }
-    st = bell_open(&w.bell, &e);
+    w.halt.fd = w.bell.fd = -1;
+    status st = open_all(&w, cfg, &e);
     if (st == ST_OK) {
-        st = output_open(cfg->out_fd, &w.halt, &w.bell, &w.out, &e);
-        if (st == ST_OK) {
-            rc = run(&w, cfg);
-        }
-        sessions_free(w.sessions);
-        instance_close(w.model);
-        inbox_free(w.inbox);
-        ivec_release(&w.prefix);
-        bell_close(&w.bell);
+        st = output_start(w.out, w.page, &e);
     }
-    if (st != ST_OK) {
+    if (st == ST_OK) {
+        rc = load_and_serve(&w, cfg);
+    } else {
         log_emit(LOG_ERROR, "worker", "event=start_failed error=\"%s\"", e.msg);
     }
-    halt_close(&w.halt);
+    close_all(&w);
     return rc;
 }

@@ -1,10 +1,13 @@
 /*
- * worker: one loaded model behind the worker protocol, on two descriptors (PROTOCOL 1 and 2, plain dialect).
+ * worker: one loaded model behind the worker protocol, on two descriptors (PROTOCOL 1 to 4).
  *
- * worker_run loads the model, says `ready`, answers lines in order, each carried to its last frame before the
- * next is looked at, and returns the exit status of the process. Three threads (DESIGN 2): a reader (in_fd ->
- * lines -> inbox), the caller's as the engine thread, a writer (out_fd). While a reply runs and out_fd is
- * blocked lines are still read, EOF is seen and signals act; the engine never waits for a descriptor.
+ * worker_run loads the model, says `ready`, answers lines, and returns the exit status of the process. Threads
+ * (DESIGN 2): a reader (in_fd and the control pipe -> inbox), the caller's as the engine thread, a preparer
+ * (texts -> ids), a writer (out_fd). While a reply runs and out_fd is blocked lines are still read, EOF is
+ * seen and signals act; the engine never waits for a descriptor.
+ *
+ * Everything from outside the process is opened before the first thread and before a byte of the model is
+ * parsed.
  *
  * It is a process layer: it ignores SIGPIPE, and from `ready` on catches SIGTERM and SIGINT (before that they
  * have the action they had). All are given back when it returns. One call at a time per process.
@@ -20,9 +23,10 @@
 
 #define WORKER_DEFAULT_SESSIONS 8
 #define WORKER_MAX_SESSIONS     1024
+#define WORKER_SLOW_READER_MS   120000
 
 /* Exit statuses. What a signal or a lost reader would have given without us, as a shell shows it, is kept. */
-#define WORKER_EXIT_OK          0   /* EOF, everything answered */
+#define WORKER_EXIT_OK          0   /* EOF or drain, everything answered; or shutdown */
 #define WORKER_EXIT_LOAD_FAILED 1   /* after one error frame with code load_failed */
 #define WORKER_EXIT_BROKEN      2   /* threads, descriptors or memory for frames could not be had: logged */
 #define WORKER_EXIT_SIGINT      130 /* 128 + SIGINT */
@@ -37,6 +41,9 @@ typedef struct worker_config {
     size_t n_prefix_ids;
     instance_options instance; /* max_sequences and warm are taken from above */
     int in_fd, out_fd;         /* the caller's; one socket may be both */
+    const char *control_fd;    /* what the environment calls the cancel pipe; NULL = there is none */
+    int status_fd;             /* of the status page, taken; -1 = a private one */
+    uint64_t slow_reader_ms;   /* after that a paused request ends */
 } worker_config;
 
 worker_config worker_config_default(const char *model_path); /* 8 slots, warm, stdin and stdout */

@@ -17,7 +17,7 @@ static int usage(const char *why)
     fprintf(
         stderr,
         "worker_main: %s\nusage: worker_main -m MODEL [--max-sessions N] [--no-warm] [--prefix-ids \"2 3\"]"
-        " [--ctx N] [--threads N]\n",
+        " [--ctx N] [--threads N] [--slow-reader-ms N]\n",
         why);
     return 2;
 }
@@ -37,6 +37,9 @@ int main(int argc, char **argv)
 {
     static const int log_fd = STDERR_FILENO;
     worker_config cfg = worker_config_default(NULL);
+    const char *page = getenv("HEARTH_WORKER_STATUS_FD");
+    cfg.control_fd = getenv("HEARTH_WORKER_CONTROL_FD");
+    cfg.status_fd = page ? (int)strtol(page, NULL, 10) : -1;
     ivec prefix = {0};
     log_set_sink(log_fd_sink, (void *)(intptr_t)&log_fd, LOG_INFO);
     for (int i = 1; i < argc; i++) {
@@ -58,6 +61,8 @@ int main(int argc, char **argv)
             cfg.instance.context = (int32_t)strtol(value, NULL, 10);
         } else if (strcmp(argv[i], "--threads") == 0) {
             cfg.instance.threads = (size_t)strtol(value, NULL, 10);
+        } else if (strcmp(argv[i], "--slow-reader-ms") == 0) {
+            cfg.slow_reader_ms = (uint64_t)strtoull(value, NULL, 10);
         } else {
             return usage(argv[i]);
         }

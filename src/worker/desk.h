@@ -1,0 +1,31 @@
+/*
+ * desk: what every request of a worker is served with. Plain data, all of it borrowed; made once.
+ */
+#ifndef HEARTH_WORKER_DESK_H
+#define HEARTH_WORKER_DESK_H
+
+#include <stdint.h>
+
+#include "base/clock.h"
+#include "engine/engine.h"
+#include "text/tokenizer.h"
+#include "worker/control.h"
+#include "worker/halt.h"
+#include "worker/output.h"
+#include "worker/sessions.h"
+#include "worker/task.h"
+
+typedef struct desk {
+    engine *en;
+    const tokenizer *tok;
+    const clock_src *clock;
+    int32_t n_ctx;
+    size_t n_lanes;
+    sessions *sessions;
+    tasks *tasks;
+    output *out;
+    const halt *halt;
+    control *control;
+} desk;
+
+#endif

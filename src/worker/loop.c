@@ -1,0 +1,374 @@
+#include "worker/loop.h"
+
+#include <limits.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "worker/ops.h"
+#include "worker/reply.h"
+
+#define SLOW_READER "slow_reader"
+#define DEADLINE    "deadline"
+/* While there is work but nothing to compute (all paused, a long text being prepared) the tick still rises, so
+ * that who watches the status page sees a thread that lives. */
+#define HEARTBEAT_MS 1000
+
+static uint64_t now_of(const loop *l)
+{
+    return clock_mono_ns(l->desk.clock);
+}
+
+static uint64_t ns_of(uint64_t ms)
+{
+    return ms * UINT64_C(1000000);
+}
+
+/*
+ * Lines
+ */
+static void cut(task *k, finish_reason reason, const char *guard)
+{
+    if (k->state != TASK_RUNNING) {
+        reply_cut(k, reason, guard);
+    } else if (guard[0] != '\0') {
+        seq_cancel_guarded(k->seq, guard);
+    } else {
+        seq_cancel(k->seq);
+    }
+}
+
+/* Lines about another request. An id that is not there, or no longer, is ignored. */
+static void act(loop *l, const wire_request *r)
+{
+    task *k = r->id.data ? tasks_find(l->desk.tasks, r->id) : NULL;
+    if (r->op == WIRE_DRAIN) {
+        l->draining = true;
+    } else if (!k) {
+        return;
+    } else if (r->op == WIRE_CANCEL) {
+        cut(k, FINISH_CANCELLED, "");
+    } else if (r->op == WIRE_CONTINUE) {
+        k->paused = false;
+    } else if (!k->paused) {
+        k->paused = true;
+        k->paused_ns = now_of(l);
+    }
+}
+
+static bool is_about_another(const wire_request *r)
+{
+    return r->op == WIRE_CANCEL || r->op == WIRE_PAUSE || r->op == WIRE_CONTINUE || r->op == WIRE_DRAIN;
+}
+
+/* The answer to a line with an id begins with it. */
+static bool begins_with_id(const inbox_item *item)
+{
+    static const char start[] = "{\"id\":";
+    size_t n = strlen(start);
+    return item->answer && item->answer_len >= n && memcmp(item->answer, start, n) == 0;
+}
+
+static void refuse_if_needed(const loop *l, inbox_item *item)
+{
+    err e;
+    const wire_request *r = item->request;
+    if (l->draining) {
+        err_set(&e, ST_DRAINING, NULL, "the worker is draining: it takes no new requests");
+    } else if (r->id.data && tasks_find(l->desk.tasks, r->id)) {
+        err_set(&e, ST_BAD_REQUEST, "id", "a request with this id is not over yet");
+    } else {
+        return;
+    }
+    ops_refuse(item, &e);
+}
+
+static void take_line(loop *l, inbox_item *item)
+{
+    err e;
+    if (item->request && is_about_another(item->request)) {
+        act(l, item->request);
+        inbox_forget(l->box, item->bytes);
+        inbox_item_release(item);
+        return;
+    }
+    item->multiplexed = item->request ? item->request->id.data != NULL : begins_with_id(item);
+    if (item->request) {
+        refuse_if_needed(l, item);
+    }
+    task *k = tasks_add(l->desk.tasks, &l->desk, item);
+    if (!k) { /* no memory to find it by its id: it is refused like a line that could not be kept */
+        err_set(&e, ST_NOMEM, NULL, "out of memory for a request");
+        ops_refuse(item, &e);
+        k = tasks_add(l->desk.tasks, &l->desk, item);
+    }
+    if (k->request && k->request->deadline_ms != 0) {
+        k->deadline_ns = k->begun_ns + ns_of(k->request->deadline_ms);
+    }
+}
+
+static void take_lines(loop *l)
+{
+    inbox_item item;
+    while (inbox_take(l->box, &item)) {
+        take_line(l, &item);
+    }
+}
+
+static void take_prepared(loop *l)
+{
+    prepare_job *job;
+    while ((job = preparer_take(l->preparer)) != NULL) {
+        tasks_settle(l->desk.tasks, task_of_job(job));
+    }
+}
+
+/*
+ * Time
+ */
+static uint64_t paused_until(const loop *l, const task *k)
+{
+    return k->paused_ns + ns_of(l->slow_reader_ms);
+}
+
+/* What the engine has it watches itself, but not the pause. */
+static void cut_overdue(loop *l)
+{
+    uint64_t now_ns = now_of(l);
+    for (task *k = l->desk.tasks->multiplexed.first, *next; k; k = next) {
+        next = k->next;
+        if (k->paused && now_ns >= paused_until(l, k)) {
+            cut(k, FINISH_CANCELLED, SLOW_READER);
+        } else if (k->deadline_ns != 0 && now_ns >= k->deadline_ns && k->state != TASK_RUNNING) {
+            cut(k, FINISH_TIMEOUT, DEADLINE);
+        }
+    }
+}
+
+int loop_wait_ms(const loop *l)
+{
+    if (l->desk.tasks->n == 0) {
+        return BELL_FOREVER;
+    }
+    uint64_t now_ns = now_of(l), until = now_ns + ns_of(HEARTBEAT_MS);
+    for (const task *k = l->desk.tasks->multiplexed.first; k; k = k->next) {
+        if (k->deadline_ns != 0 && k->deadline_ns < until) {
+            until = k->deadline_ns;
+        }
+        if (k->paused && paused_until(l, k) < until) {
+            until = paused_until(l, k);
+        }
+    }
+    return until > now_ns ? (int)((until - now_ns) / 1000000) + 1 : 0;
+}
+
+/*
+ * Beginning
+ */
+static void prepare(loop *l, task *k)
+{
+    if (task_is_generation(k)) {
+        tasks_begin(l->desk.tasks, k);
+    }
+    k->job.request = k->request;
+    k->state = TASK_PREPARING;
+    k->preparer_has_it = true;
+    preparer_put(l->preparer, &k->job);
+}
+
+static bool needs_preparing(const task *k)
+{
+    if (!k->request) {
+        return false;
+    }
+    switch (k->request->op) {
+    case WIRE_GENERATE:
+    case WIRE_CHAT:
+    case WIRE_TOKENIZE:
+    case WIRE_DETOKENIZE:
+    case WIRE_COUNT:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Moves a task on, if it can go on. */
+static void move(loop *l, task *k)
+{
+    if (k->state == TASK_WAITING) {
+        if (needs_preparing(k)) {
+            prepare(l, k);
+        } else if (!ops_must_wait(k)) {
+            ops_answer(k, l->draining);
+        }
+    } else if (k->state == TASK_PREPARED && !task_is_generation(k)) {
+        ops_answer_prepared(k);
+    } else if (k->state == TASK_PREPARED && !tasks_earlier_on_session(l->desk.tasks, k, true)) {
+        reply_submit(k);
+    }
+}
+
+static void move_multiplexed(loop *l)
+{
+    size_t max_begun = TASKS_BEGUN_PER_LANE * l->desk.n_lanes;
+    bool all_begun = true;
+    for (task *k = l->desk.tasks->multiplexed.first, *next; k && output_has_room(l->desk.out); k = next) {
+        next = k->next;
+        bool generation = task_is_generation(k);
+        if (generation && k->state == TASK_WAITING && (!all_begun || l->desk.tasks->n_begun >= max_begun)) {
+            all_begun = false; /* and none behind it overtakes */
+        } else {
+            move(l, k);
+        }
+    }
+}
+
+/* A cancel id is looked at before anything else is: what it refuses never was. */
+static bool refuse_cancel_id(task *k)
+{
+    err e;
+    uint64_t id = k->request->cancel_request_id;
+    if (id == 0 || control_allows(k->desk->control, id)) {
+        return false;
+    }
+    err_set(&e, ST_INVALID_FIELD, "cancel_request_id",
+            "cancel_request_id must be larger than all used before, not %llu", (unsigned long long)id);
+    k->request->cancel_request_id = 0;
+    reply_fail(k, &e);
+    return true;
+}
+
+static void move_plain(loop *l)
+{
+    task *k;
+    while ((k = l->desk.tasks->plain.first) != NULL && output_has_room(l->desk.out)) {
+        if (k->state == TASK_WAITING) {
+            k->begun_ns = now_of(l);
+            if (task_is_generation(k) && refuse_cancel_id(k)) {
+                continue;
+            }
+        }
+        move(l, k);
+        if (k == l->desk.tasks->plain.first) {
+            return; /* it is on its way */
+        }
+    }
+}
+
+/*
+ * A turn
+ */
+static void hold_or_go(loop *l, bool room)
+{
+    for (task *k = l->desk.tasks->multiplexed.first; k; k = k->next) {
+        if (k->state == TASK_RUNNING) {
+            reply_hold(k, k->paused || !room);
+        }
+    }
+    task *plain = l->desk.tasks->plain.first;
+    if (plain && plain->state == TASK_RUNNING) {
+        reply_hold(plain, !room);
+    }
+}
+
+static void say_progress(loop *l)
+{
+    uint64_t now_ns = now_of(l);
+    for (task *k = l->desk.tasks->multiplexed.first; k; k = k->next) {
+        if (k->state == TASK_RUNNING) {
+            reply_progress(k, now_ns);
+        }
+    }
+}
+
+static void note_status(const loop *l)
+{
+    engine_stats s;
+    status_page *p = l->page;
+    engine_stats_read(l->desk.en, &s);
+    status_page_set(p, STATUS_ROW_TOKENS_PREFILLED, s.tokens_prefilled);
+    status_page_set(p, STATUS_ROW_TOKENS_GENERATED, s.tokens_generated);
+    status_page_set(p, STATUS_ROW_TOKENS_REUSED, s.tokens_reused);
+    status_page_set(p, STATUS_ROW_LANES_TOTAL, l->desk.n_lanes);
+    status_page_set(p, STATUS_ROW_LANES_LIVE, s.running);
+    status_page_set(p, STATUS_ROW_PAGES_TOTAL, s.pages_total);
+    status_page_set(p, STATUS_ROW_PAGES_USED, s.pages_used);
+    status_page_set(p, STATUS_ROW_QUEUED, l->desk.tasks->n - s.running);
+    status_page_set(p, STATUS_ROW_RUNNING, s.running);
+    status_page_set(p, STATUS_ROW_REQUESTS_DONE, s.requests_done);
+    status_page_set(p, STATUS_ROW_REQUESTS_FAILED, s.requests_failed);
+    status_page_set(p, STATUS_ROW_REQUESTS_CANCELLED, s.requests_cancelled);
+}
+
+void loop_before_step(void *page, const step_row *rows, size_t n, bool any_prefill)
+{
+    uint64_t hashes[STATUS_PAGE_MAX_ROWS];
+    int32_t positions[STATUS_PAGE_MAX_ROWS];
+    size_t n_listed = n < STATUS_PAGE_MAX_ROWS ? n : STATUS_PAGE_MAX_ROWS;
+    for (size_t i = 0; i < n_listed; i++) {
+        hashes[i] = rows[i].id_hash;
+        positions[i] = rows[i].position;
+    }
+    status_page_step(page, hashes, positions, n_listed);
+    status_page_set(page, STATUS_ROW_PHASE, any_prefill ? STATUS_PREFILL : STATUS_DECODE);
+}
+
+bool loop_turn(loop *l)
+{
+    uint64_t n_ended = l->desk.tasks->n_ended;
+    take_lines(l);
+    take_prepared(l);
+    cut_overdue(l);
+    bool room = output_has_room(l->desk.out);
+    if (room) {
+        move_plain(l);
+        move_multiplexed(l);
+    }
+    hold_or_go(l, room);
+    status_page_add(l->page, STATUS_ROW_TICK, 1);
+    bool computed = engine_step(l->desk.en);
+    status_page_step(l->page, NULL, NULL, 0);
+    if (computed) {
+        say_progress(l);
+    }
+    note_status(l);
+    output_commit(l->desk.out);
+    return computed || l->desk.tasks->n_ended != n_ended;
+}
+
+static bool nothing_left(const loop *l)
+{
+    return l->desk.tasks->n == 0 && (l->draining || inbox_ended(l->box));
+}
+
+/* Halted: what runs ends at the next step, held or not; what does not run has no end. */
+static void drop_all(loop *l)
+{
+    task_queue queues[] = {l->desk.tasks->plain, l->desk.tasks->multiplexed};
+    for (size_t i = 0; i < sizeof queues / sizeof queues[0]; i++) {
+        for (task *k = queues[i].first; k; k = k->next) {
+            if (k->state == TASK_RUNNING) {
+                seq_cancel(k->seq);
+            }
+            atomic_store_explicit(&k->job.dropped, true, memory_order_release);
+        }
+    }
+    while (engine_running(l->desk.en) > 0) {
+        engine_step(l->desk.en);
+    }
+}
+
+void loop_run(loop *l)
+{
+    while (!halt_asked(l->desk.halt)) {
+        if (loop_turn(l)) {
+            continue;
+        }
+        if (nothing_left(l)) {
+            return;
+        }
+        status_page_set(l->page, STATUS_ROW_PHASE, l->draining ? STATUS_DRAINING : STATUS_IDLE);
+        bell_wait(l->bell, l->desk.halt, loop_wait_ms(l));
+    }
+    drop_all(l);
+}

@@ -1,0 +1,166 @@
+#include "worker/ops.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "wire/frame.h"
+
+static wire_string id_of(const task *k)
+{
+    return k->request->id;
+}
+
+static void say(const task *k, status st)
+{
+    output_check(k->desk->out, st);
+}
+
+static buf *stage_of(const task *k)
+{
+    return output_stage(k->desk->out);
+}
+
+bool ops_must_wait(const task *k)
+{
+    switch (k->request ? k->request->op : WIRE_STATS) {
+    case WIRE_CLOSE:
+    case WIRE_RESET:
+    case WIRE_SESSION_CLOSE:
+    case WIRE_SESSION_RESET: {
+        const session *s = sessions_find(k->desk->sessions, k->request->session_id);
+        return (s && session_busy(s)) || tasks_earlier_on_session(k->desk->tasks, k, false);
+    }
+    default:
+        return false;
+    }
+}
+
+static void say_session_error(const task *k, const err *e)
+{
+    frame_error f = frame_error_of(e);
+    f.id = id_of(k);
+    f.has_session = true;
+    f.session_id = k->request->session_id.data;
+    f.session_id_len = k->request->session_id.len;
+    say(k, frame_put_error(stage_of(k), &f));
+}
+
+static void change_session(const task *k)
+{
+    err e;
+    const wire_request *r = k->request;
+    session *s = sessions_find(k->desk->sessions, r->session_id);
+    frame_kind kind = FRAME_RESET;
+    status st = ST_OK;
+    err_clear(&e);
+    if (r->op == WIRE_OPEN) {
+        kind = FRAME_OPENED;
+        st = sessions_open(k->desk->sessions, r->session_id, &s, NULL, &e);
+    } else if (r->op == WIRE_CLOSE || r->op == WIRE_SESSION_CLOSE) {
+        kind = FRAME_CLOSED;
+        sessions_close(k->desk->sessions, r->session_id);
+    } else if (s) { /* an unknown id is answered true and creates nothing */
+        st = session_reset(s);
+        if (st != ST_OK) {
+            err_set(&e, st, NULL, "the session cannot be reset: %s", status_text(st));
+        }
+    }
+    if (st != ST_OK) {
+        say_session_error(k, &e);
+    } else {
+        say(k, frame_put_session(stage_of(k), id_of(k), kind, r->session_id));
+    }
+}
+
+static void describe_session(const task *k)
+{
+    const session *s = sessions_find(k->desk->sessions, k->request->session_id);
+    frame_session f = {.session_id = k->request->session_id, .known = s != NULL};
+    if (s) {
+        size_t n;
+        (void)session_resident(s, &n);
+        f.tokens = (int64_t)n;
+        f.dirty = session_dirty(s);
+        f.busy = session_busy(s);
+    }
+    say(k, frame_put_session_info(stage_of(k), id_of(k), &f));
+}
+
+static void describe_worker(const task *k, bool draining)
+{
+    engine_stats s;
+    const desk *d = k->desk;
+    engine_stats_read(d->en, &s);
+    frame_stats f = {
+        .lanes = d->n_lanes,
+        .lanes_live = s.running,
+        .sessions = s.sessions,
+        .pages_total = s.pages_total,
+        .pages_used = s.pages_used,
+        .queued = d->tasks->n - s.running - 1, /* this one is none */
+        .running = s.running,
+        .steps = s.steps,
+        .tokens_prefilled = s.tokens_prefilled,
+        .tokens_generated = s.tokens_generated,
+        .tokens_reused = s.tokens_reused,
+        .requests_done = s.requests_done,
+        .requests_failed = s.requests_failed,
+        .requests_cancelled = s.requests_cancelled,
+        .draining = draining,
+    };
+    say(k, frame_put_stats(stage_of(k), id_of(k), &f));
+}
+
+static void say_refusal(const task *k)
+{
+    static const char no_memory[] =
+        "{\"error\":\"out of memory while reading a line\",\"code\":\"internal\"}\n";
+    say(k, k->answer ? buf_append(stage_of(k), k->answer, k->answer_len)
+                     : buf_append_str(stage_of(k), no_memory));
+}
+
+void ops_answer(task *k, bool draining)
+{
+    if (!k->request) {
+        say_refusal(k);
+    } else if (k->request->op == WIRE_STATS) {
+        describe_worker(k, draining);
+    } else if (k->request->op == WIRE_SESSION_GET) {
+        describe_session(k);
+    } else {
+        change_session(k);
+    }
+    tasks_end(k->desk->tasks, k);
+}
+
+void ops_answer_prepared(task *k)
+{
+    if (k->job.st == ST_OK) {
+        say(k, buf_append(stage_of(k), k->job.answer.data, k->job.answer.len));
+    } else {
+        frame_error f = frame_error_of(&k->job.error);
+        f.id = id_of(k);
+        say(k, frame_put_error(stage_of(k), &f));
+    }
+    tasks_end(k->desk->tasks, k);
+}
+
+void ops_refuse(inbox_item *item, const err *e)
+{
+    const wire_request *r = item->request;
+    buf answer = {0};
+    frame_error f = frame_error_of(e);
+    f.id = r->id;
+    if (r->op == WIRE_OPEN || r->op == WIRE_CLOSE || r->op == WIRE_RESET) {
+        f.has_session = true;
+        f.session_id = r->session_id.data;
+        f.session_id_len = r->session_id.len;
+    }
+    if (frame_put_error(&answer, &f) == ST_OK) {
+        item->answer = buf_detach(&answer, &item->answer_len);
+    } else {
+        buf_release(&answer);
+    }
+    wire_request_free(item->request);
+    item->request = NULL;
+}

@@ -1,0 +1,24 @@
+/*
+ * ops: the lines that are answered at once: session ops of both dialects, stats, and lines that were refused.
+ * One frame each; then the task is ended.
+ *
+ * Thread: the engine's.
+ */
+#ifndef HEARTH_WORKER_OPS_H
+#define HEARTH_WORKER_OPS_H
+
+#include <stdbool.h>
+
+#include "worker/desk.h"
+
+/* Whether the task has to wait for others on its session: those that close or reset it do. */
+bool ops_must_wait(const task *k);
+/* A session op, stats, or a refused line. draining: for stats. */
+void ops_answer(task *k, bool draining);
+/* The answer of a tokenize, detokenize or count that was prepared. */
+void ops_answer_prepared(task *k);
+/* The frame that refuses a new request, in place of answering it; the item has it as its answer then (NULL: no
+ * memory). */
+void ops_refuse(inbox_item *item, const err *e);
+
+#endif

@@ -1,0 +1,251 @@
+#include "worker/prepare.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/mem.h"
+#include "text/detok.h"
+#include "wire/frame.h"
+#include "worker/prompt.h"
+
+/*
+ * One job
+ */
+static status draw_seed(uint64_t *seed, err *e)
+{
+    uint64_t x = 0;
+    while (x == 0) { /* 0 would mean "draw one" where it is used again */
+        ssize_t n = getrandom(&x, sizeof x, 0);
+        if (n < 0 && errno != EINTR) {
+            return err_set(e, ST_IO, "seed", "no random seed: %s", strerror(errno));
+        }
+        x = n == (ssize_t)sizeof x ? x & WIRE_MAX_SEED : 0;
+    }
+    *seed = x;
+    return ST_OK;
+}
+
+static status stops_of(const wire_request *r, stop_set **out, err *e)
+{
+    if (r->n_stops == 0) {
+        return ST_OK;
+    }
+    stop_string *strings = mem_alloc_array(r->n_stops, sizeof *strings);
+    if (!strings) {
+        return err_set(e, ST_NOMEM, "stop", "out of memory for the stop strings");
+    }
+    for (size_t i = 0; i < r->n_stops; i++) {
+        strings[i] = (stop_string){r->stops[i].data, r->stops[i].len};
+    }
+    status st = stop_set_new(strings, r->n_stops, out, e);
+    mem_free(strings);
+    return st;
+}
+
+static status prepare_generation(const prepare_with *with, prepare_job *job)
+{
+    const wire_request *r = job->request;
+    bool plain = !r->id.data;
+    status st = prompt_build(with->tok, plain ? with->prefix : NULL, r, with->n_ctx, &job->dropped, &job->ids,
+                             &job->error);
+    if (st == ST_OK) {
+        st = stops_of(r, &job->stops, &job->error);
+    }
+    if (st == ST_OK) {
+        job->seed = r->seed;
+        st = r->seed == 0 ? draw_seed(&job->seed, &job->error) : ST_OK;
+    }
+    if (st == ST_OK && !plain && frame_prompt_digest(job->ids.data, job->ids.len, job->digest) != ST_OK) {
+        st = err_set(&job->error, ST_NOMEM, NULL, "out of memory for the digest of the prompt");
+    }
+    return st;
+}
+
+static status answer_tokenize(const prepare_with *with, prepare_job *job)
+{
+    size_t n = job->ids.len;
+    wire_string *pieces = mem_alloc_array(n, sizeof *pieces);
+    if (!pieces) {
+        return ST_NOMEM;
+    }
+    for (size_t i = 0; i < n; i++) {
+        pieces[i].data = tokenizer_piece(with->tok, job->ids.data[i], &pieces[i].len);
+    }
+    status st = frame_put_tokens(&job->answer, job->request->id, job->ids.data, pieces, n);
+    mem_free(pieces);
+    return st;
+}
+
+static status answer_detokenize(const prepare_with *with, prepare_job *job)
+{
+    const wire_request *r = job->request;
+    detok d;
+    buf text = {0};
+    status st = ST_OK;
+    detok_init(&d, with->tok);
+    for (size_t i = 0; st == ST_OK && i < r->n_ids; i++) {
+        st = detok_push(&d, r->ids[i], &text);
+    }
+    if (st == ST_OK) {
+        st = detok_flush(&d, &text);
+    }
+    if (st == ST_OK) {
+        st = frame_put_text(&job->answer, r->id, (wire_string){buf_str(&text), text.len});
+    }
+    buf_release(&text);
+    return st;
+}
+
+static status prepare_answer(const prepare_with *with, prepare_job *job)
+{
+    const wire_request *r = job->request;
+    status st;
+    if (r->op == WIRE_DETOKENIZE) {
+        st = answer_detokenize(with, job);
+    } else {
+        st = prompt_encode(with->tok, r, &job->dropped, &job->ids, &job->error);
+        if (st != ST_OK) {
+            return st;
+        }
+        st = r->op == WIRE_TOKENIZE ? answer_tokenize(with, job)
+                                    : frame_put_count(&job->answer, r->id, (int64_t)job->ids.len);
+    }
+    return st == ST_OK ? ST_OK : err_set(&job->error, st, NULL, "out of memory for an answer");
+}
+
+void prepare_run(const prepare_with *with, prepare_job *job)
+{
+    bool generation = job->request->op == WIRE_GENERATE || job->request->op == WIRE_CHAT;
+    err_clear(&job->error);
+    job->st = generation ? prepare_generation(with, job) : prepare_answer(with, job);
+}
+
+void prepare_job_release(prepare_job *job)
+{
+    ivec_release(&job->ids);
+    stop_set_free(job->stops);
+    job->stops = NULL;
+    buf_release(&job->answer);
+}
+
+/*
+ * The thread
+ */
+typedef struct job_list {
+    prepare_job *first, *last;
+} job_list;
+
+struct preparer {
+    pthread_t thread;
+    prepare_with with;
+    /* borrowed */
+    const bell *bell;
+    status_page *page;
+
+    pthread_mutex_t mu;
+    pthread_cond_t work;
+    /* guarded by mu */
+    job_list todo, done;
+    bool stopping;
+};
+
+static void list_push(job_list *l, prepare_job *job)
+{
+    job->next = NULL;
+    if (l->last) {
+        l->last->next = job;
+    } else {
+        l->first = job;
+    }
+    l->last = job;
+}
+
+static prepare_job *list_pop(job_list *l)
+{
+    prepare_job *job = l->first;
+    if (job) {
+        l->first = job->next;
+        l->last = l->first ? l->last : NULL;
+    }
+    return job;
+}
+
+static void *run(void *arg)
+{
+    preparer *p = arg;
+    pthread_mutex_lock(&p->mu);
+    for (;;) {
+        while (!p->stopping && !p->todo.first) {
+            pthread_cond_wait(&p->work, &p->mu);
+        }
+        if (p->stopping) {
+            break;
+        }
+        prepare_job *job = list_pop(&p->todo);
+        pthread_mutex_unlock(&p->mu);
+        prepare_run(&p->with, job);
+        if (p->page) {
+            status_page_add(p->page, STATUS_ROW_PREPARED, 1);
+        }
+        pthread_mutex_lock(&p->mu);
+        list_push(&p->done, job);
+        bell_ring(p->bell);
+    }
+    pthread_mutex_unlock(&p->mu);
+    return NULL;
+}
+
+status preparer_start(const prepare_with *with, const bell *b, status_page *page, preparer **out, err *e)
+{
+    preparer *p = mem_calloc(1, sizeof *p);
+    if (!p) {
+        return err_set(e, ST_NOMEM, NULL, "out of memory for the preparer");
+    }
+    p->with = *with;
+    p->bell = b;
+    p->page = page;
+    pthread_mutex_init(&p->mu, NULL); /* plain ones: cannot fail on Linux */
+    pthread_cond_init(&p->work, NULL);
+    int rc = pthread_create(&p->thread, NULL, run, p);
+    if (rc != 0) {
+        pthread_cond_destroy(&p->work);
+        pthread_mutex_destroy(&p->mu);
+        mem_free(p);
+        return err_set(e, ST_IO, NULL, "cannot start the preparing thread: %s", strerror(rc));
+    }
+    *out = p;
+    return ST_OK;
+}
+
+void preparer_stop(preparer *p)
+{
+    if (!p) {
+        return;
+    }
+    pthread_mutex_lock(&p->mu);
+    p->stopping = true;
+    pthread_cond_signal(&p->work);
+    pthread_mutex_unlock(&p->mu);
+    pthread_join(p->thread, NULL);
+    pthread_cond_destroy(&p->work);
+    pthread_mutex_destroy(&p->mu);
+    mem_free(p);
+}
+
+void preparer_put(preparer *p, prepare_job *job)
+{
+    pthread_mutex_lock(&p->mu);
+    list_push(&p->todo, job);
+    pthread_cond_signal(&p->work);
+    pthread_mutex_unlock(&p->mu);
+}
+
+prepare_job *preparer_take(preparer *p)
+{
+    pthread_mutex_lock(&p->mu);
+    prepare_job *job = list_pop(&p->done);
+    pthread_mutex_unlock(&p->mu);
+    return job;
+}

@@ -1,0 +1,65 @@
+/*
+ * prepare: the thread that turns requests into what the engine gets, so that a long text never holds up a
+ * step: token ids, stop strings, a seed; and the whole answer of the small ops that need no engine (tokenize,
+ * detokenize, count).
+ *
+ * Jobs are done one after another in the order they came. Each is given back exactly once. How many there are
+ * is bounded by who puts them in; the preparer allocates nothing for them.
+ *
+ * Threads: one puts and takes (the engine thread); between put and take a job is the preparer's, but for
+ * `dropped`.
+ */
+#ifndef HEARTH_WORKER_PREPARE_H
+#define HEARTH_WORKER_PREPARE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/hash.h"
+#include "base/status.h"
+#include "base/vec.h"
+#include "text/stop.h"
+#include "text/tokenizer.h"
+#include "wire/request.h"
+#include "wire/status_page.h"
+#include "worker/bell.h"
+
+typedef struct prepare_with { /* borrowed; any thread may read it */
+    const tokenizer *tok;
+    const ivec *prefix; /* ids before every plain prompt */
+    int32_t n_ctx;
+} prepare_with;
+
+typedef struct prepare_job {
+    const wire_request *request; /* borrowed: generate, chat, tokenize, detokenize or count */
+    atomic_bool dropped;         /* nobody waits for it: it may stop between two texts */
+    struct prepare_job *next;
+
+    /* The result. st: ST_OK, or why (in error). */
+    status st;
+    err error;
+    uint64_t seed;
+    char digest[SHA256_HEX_LEN + 1]; /* of the ids; multiplexed generate and chat only */
+    /* owned */
+    ivec ids;        /* also when the prompt is too long */
+    stop_set *stops; /* NULL = none */
+    buf answer;      /* tokenize, detokenize, count: one whole frame */
+} prepare_job;
+
+/* What the thread does with one job; a pure function but for a seed that has to be drawn. */
+void prepare_run(const prepare_with *with, prepare_job *job);
+void prepare_job_release(prepare_job *job);
+
+typedef struct preparer preparer;
+
+/* with, b and page are borrowed. b is rung when a job is done; page (may be NULL) counts them. */
+status preparer_start(const prepare_with *with, const bell *b, status_page *page, preparer **out, err *e);
+/* Waits for the text it is in. Jobs that were not given back are those of who put them in
+ * again. NULL is fine. */
+void preparer_stop(preparer *p);
+void preparer_put(preparer *p, prepare_job *job);
+prepare_job *preparer_take(preparer *p); /* one that is done, or NULL */
+
+#endif

@@ -1,0 +1,99 @@
+/*
+ * task: one request on its way through the worker, and the table of all that are.
+ *
+ *   WAITING ──► PREPARING ──► PREPARED ──► RUNNING ──► gone      every exit: one last frame, then task_end
+ *      │   begun     │    ids, or its answer  │ the engine has it
+ *      └─────────────┴────────────────────────┴── cancel, deadline ──► gone
+ *
+ * Ops that need neither ids nor engine go from WAITING to their end. A line that was refused is a task too: it
+ * waits for room for its answer. Paused is a mark beside the state.
+ *
+ * Two queues in the order read: the plain ones, of which only the first is looked at, and the multiplexed
+ * ones, found by id from reading to their last frame. A task that ends while the preparer has its job is out
+ * of the queues (its id is free again) and goes when the job comes back: tasks_settle.
+ *
+ * Memory is taken once. Their number is bounded: a task counts among the INBOX_MAX_ITEMS of the inbox until it
+ * is begun (tasks_begin, generations) or gone (all others), and no more than max_begun multiplexed ones and a
+ * plain one are begun. One owner: the engine thread.
+ */
+#ifndef HEARTH_WORKER_TASK_H
+#define HEARTH_WORKER_TASK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "engine/engine.h"
+#include "wire/request.h"
+#include "worker/inbox.h"
+#include "worker/prepare.h"
+
+/* Generations that are begun (preparing, prepared or running) for each lane, so that the engine always has
+ * work and the rest waits where it costs nothing. */
+#define TASKS_BEGUN_PER_LANE 2
+
+typedef enum task_state { TASK_WAITING, TASK_PREPARING, TASK_PREPARED, TASK_RUNNING } task_state;
+
+struct desk;
+
+typedef struct task {
+    /* owned */
+    wire_request *request; /* NULL: the line was refused and `answer` is all there is */
+    char *answer;          /* NULL with no request: there was no memory for it */
+    prepare_job job;
+    /* borrowed */
+    const struct desk *desk;
+    sequence *seq;            /* RUNNING */
+    struct task *prev, *next; /* of its queue */
+
+    size_t answer_len;
+    task_state state;
+    bool multiplexed;
+    bool counts; /* among those that wait in the inbox, for inbox_bytes */
+    bool begun;
+    bool preparer_has_it;
+    bool orphan; /* ended, and only waits for its job */
+    bool paused;
+    size_t inbox_bytes;
+    uint64_t ticket;   /* rises in the order read */
+    uint64_t begun_ns; /* multiplexed: when it was read; plain: when it was taken up */
+    uint64_t submit_ns;
+    uint64_t deadline_ns; /* on mono_ns, 0 = none */
+    uint64_t paused_ns;   /* since when */
+    uint64_t progress_ns; /* of the last progress frame, 0 = none yet */
+} task;
+
+typedef struct task_queue {
+    task *first, *last;
+} task_queue;
+
+typedef struct tasks {
+    task_queue plain, multiplexed;
+    size_t n;       /* in both queues */
+    size_t n_begun; /* multiplexed generations past WAITING, also those that ended and wait for their job */
+    uint64_t n_ended;
+    /* private */
+    struct tasks_mem *mem;
+} tasks;
+
+status tasks_open(tasks *t, inbox *box, size_t max_begun); /* box is borrowed */
+/* No job may be with the preparer; nothing is said. */
+void tasks_close(tasks *t);
+/* Moves the item in. NULL: no memory (the item is still the caller's). Its id must not be in use. */
+task *tasks_add(tasks *t, const struct desk *d, inbox_item *item);
+task *tasks_find(const tasks *t, wire_string id);
+/* A generation waits no longer. The caller keeps n_begun within bounds. */
+void tasks_begin(tasks *t, task *k);
+/* It has said its last frame. */
+void tasks_end(tasks *t, task *k);
+/* Its job came back from the preparer. */
+void tasks_settle(tasks *t, task *k);
+task *task_of_job(prepare_job *job);
+
+bool task_is_generation(const task *k);
+/* Whether a task that was read before k and is not over has to do with k's session: any, or only one that
+ * resets or closes it. The first plain one counts, those behind it do not. */
+bool tasks_earlier_on_session(const tasks *t, const task *k, bool ops_only);
+
+#endif
