@@ -35,6 +35,7 @@ ROOMS = {
     r"zstd\.h": r"kv/.*",
     r"sqlite3\.h": r"kv/.*|serve/store\.c",
     r"event2/.*|http_parser\.h": r"serve/.*",
+    r"malloc\.h": r"worker/sandbox\.c",
     r"seccomp\.h|linux/landlock\.h": r"worker/.*",
     r"curl/.*": r"cmd/pull\.c",
     r"histedit\.h|editline/.*": r"cmd/chat\.c",
