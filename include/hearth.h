@@ -121,10 +121,11 @@ typedef struct hearth_model_info { /* strings live as long as the model */
     int32_t vocab;            /* token ids are 0 to vocab - 1 */
     int32_t threads;
     bool has_chat_template;
+    bool speaks_chatml; /* its template writes the layout of hearth_chat_ids, and its vocabulary has the tokens */
 } hearth_model_info;
-#define HEARTH_MODEL_INFO_INIT                                          \
-    {                                                                   \
-        sizeof(hearth_model_info), "", "", "", "", 0, 0, 0, 0, 0, false \
+#define HEARTH_MODEL_INFO_INIT                                                 \
+    {                                                                          \
+        sizeof(hearth_model_info), "", "", "", "", 0, 0, 0, 0, 0, false, false \
     }
 HEARTH_API void hearth_model_info_get(const hearth_model *model, hearth_model_info *info);
 
@@ -215,6 +216,25 @@ typedef struct hearth_result {
     {                                                                                \
         sizeof(hearth_result), "", "", 0, NULL, 0, NULL, 0, 0, 0, 0.0, 0.0, 0.0, 0.0 \
     }
+
+typedef struct hearth_message {
+    const char *role; /* "system", "user" or "assistant" */
+    const char *content;
+    size_t content_len; /* bytes; SIZE_MAX = up to the NUL */
+} hearth_message;
+
+/*
+ * Token ids of a conversation and the start of the next reply, in the built-in layout (ChatML), to be used as
+ * prompt_ids. Control tokens that a content spells stay text. With follows_reply they continue a prompt and the
+ * ids of its reply, which they close first: earlier prompt_ids, the result's ids and these are the next prompt,
+ * and only these are computed.
+ *
+ * *ids lives until the session's next call of this function or its close. Errors: HEARTH_UNSUPPORTED (the
+ * vocabulary has no ChatML tokens), HEARTH_INVALID_FIELD (a role), HEARTH_NOMEM.
+ */
+HEARTH_API hearth_status hearth_chat_ids(hearth_session *session, const hearth_message *messages,
+                                         size_t n_messages, bool follows_reply, const int32_t **ids,
+                                         size_t *n_ids, hearth_error *error);
 
 /* Blocks until the reply has ended. token_fn and result may be NULL. A cancelled or timed-out reply is a
  * success with that finish reason and the text so far. Errors: HEARTH_INVALID_FIELD, HEARTH_CONTEXT_LENGTH

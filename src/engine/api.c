@@ -10,9 +10,11 @@
 
 #include "base/mem.h"
 #include "engine/instance.h"
+#include "text/chatml.h"
 
 #define DEFAULT_SESSIONS 8
 #define MAX_SESSIONS     1024
+#define CHAT_CHUNK       4096
 #define MAX_TIMEOUT_S    1e9 /* 30 years: longer is none */
 
 #define SAME(name) \
@@ -45,6 +47,7 @@ struct hearth_session {
     buf text;
     ivec ids;
     ivec prompt;
+    ivec chat; /* what hearth_chat_ids gave last */
     /* borrowed */
     hearth_model *model;
     /* Set with release by hearth_cancel in any thread, read with acquire by the engine. */
@@ -188,6 +191,8 @@ void hearth_model_info_get(const hearth_model *model, hearth_model_info *info)
     mi.vocab = i->n_vocab;
     mi.threads = (int32_t)i->threads;
     mi.has_chat_template = i->chat_template[0] != '\0';
+    mi.speaks_chatml =
+        strstr(i->chat_template, CHATML_START) != NULL && chatml_known(instance_tokenizer(model->in));
     give_struct(info, &mi, sizeof mi);
 }
 
@@ -223,6 +228,7 @@ void hearth_session_close(hearth_session *hs)
     buf_release(&hs->text);
     ivec_release(&hs->ids);
     ivec_release(&hs->prompt);
+    ivec_release(&hs->chat);
     mem_free(hs);
 }
 
@@ -235,6 +241,82 @@ hearth_status hearth_session_reset(hearth_session *hs, hearth_error *error)
         st = err_set(&e, ST_INVALID_FIELD, "session", "a reply is running on this model");
     } else {
         st = session_reset(hs->s);
+    }
+    return report(error, st, &e);
+}
+
+/* Chatting */
+
+static bool role_known(const char *role)
+{
+    static const char *const roles[] = {"system", "user", "assistant"};
+    for (size_t i = 0; role && i < sizeof roles / sizeof roles[0]; i++) {
+        if (strcmp(role, roles[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static status read_messages(const hearth_message *m, size_t n, arena *mem, chatml_message **out, err *e)
+{
+    chatml_message *list = arena_alloc_array(mem, n, sizeof *list);
+    if (!list) {
+        return err_set(e, ST_NOMEM, "messages", "out of memory for %zu messages", n);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (!m[i].content) {
+            return err_set(e, ST_INVALID_FIELD, "messages", "message %zu has no content", i);
+        }
+        if (!role_known(m[i].role)) {
+            return err_set(e, ST_INVALID_FIELD, "messages",
+                           "message %zu has the role '%.32s': it must be system, user or assistant", i,
+                           m[i].role ? m[i].role : "");
+        }
+        size_t len = m[i].content_len == SIZE_MAX ? strlen(m[i].content) : m[i].content_len;
+        list[i] = (chatml_message){m[i].role, strlen(m[i].role), m[i].content, len};
+    }
+    *out = list;
+    return ST_OK;
+}
+
+static status chat_ids(hearth_session *hs, const hearth_message *m, size_t n, unsigned flags, arena *mem,
+                       err *e)
+{
+    const tokenizer *tok = instance_tokenizer(hs->model->in);
+    chatml_message *list = NULL;
+    const chatml_segment *segments = NULL;
+    size_t n_segments = 0;
+    if (!chatml_known(tok)) {
+        return err_set(e, ST_UNSUPPORTED, "tokenizer.ggml.tokens",
+                       "the vocabulary has no " CHATML_START " and " CHATML_END
+                       ": there is no layout for a chat with this model");
+    }
+    status st = read_messages(m, n, mem, &list, e);
+    if (st != ST_OK) {
+        return st;
+    }
+    st = chatml_render(list, n, flags, mem, &segments, &n_segments);
+    if (st == ST_OK) {
+        ivec_reset(&hs->chat);
+        st = chatml_encode(tok, segments, n_segments, &hs->chat);
+    }
+    return st == ST_OK ? ST_OK : err_set(e, st, "messages", "out of memory for %zu messages", n);
+}
+
+hearth_status hearth_chat_ids(hearth_session *hs, const hearth_message *messages, size_t n_messages,
+                              bool follows_reply, const int32_t **ids, size_t *n_ids, hearth_error *error)
+{
+    err e;
+    arena mem;
+    err_clear(&e);
+    arena_init(&mem, CHAT_CHUNK);
+    unsigned flags = CHATML_GENERATION_PROMPT | (follows_reply ? CHATML_CLOSES_REPLY : 0u);
+    status st = chat_ids(hs, messages, n_messages, flags, &mem, &e);
+    arena_release(&mem);
+    if (st == ST_OK) {
+        *ids = hs->chat.data;
+        *n_ids = hs->chat.len;
     }
     return report(error, st, &e);
 }

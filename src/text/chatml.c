@@ -2,9 +2,6 @@
 
 #include <string.h>
 
-#define START "<|im_start|>"
-#define END   "<|im_end|>"
-
 #define MOST_PER_MESSAGE 4 /* start, role and content, end, line feed */
 #define MOST_AROUND      4 /* a reply's end before, a reply's start behind */
 
@@ -46,7 +43,7 @@ status chatml_render(const chatml_message *messages, size_t n, unsigned flags, a
         return ST_NOMEM;
     }
     if (flags & CHATML_CLOSES_REPLY) {
-        s[at++] = control(END);
+        s[at++] = control(CHATML_END);
         s[at++] = plain("\n", 1);
     }
     for (size_t i = 0; i < n; i++) {
@@ -55,13 +52,13 @@ status chatml_render(const chatml_message *messages, size_t n, unsigned flags, a
         if (!text) {
             return ST_NOMEM;
         }
-        s[at++] = control(START);
+        s[at++] = control(CHATML_START);
         s[at++] = plain(text, len);
-        s[at++] = control(END);
+        s[at++] = control(CHATML_END);
         s[at++] = plain("\n", 1);
     }
     if (flags & CHATML_GENERATION_PROMPT) {
-        s[at++] = control(START);
+        s[at++] = control(CHATML_START);
         s[at++] = plain("assistant\n", strlen("assistant\n"));
     }
     *out = s;
@@ -74,8 +71,9 @@ static size_t before_marker(const char *text, size_t len)
 {
     for (size_t i = 0; i < len; i++) {
         size_t left = len - i;
-        if (text[i] == '<' && ((left >= strlen(START) && memcmp(text + i, START, strlen(START)) == 0) ||
-                               (left >= strlen(END) && memcmp(text + i, END, strlen(END)) == 0))) {
+        if (text[i] == '<' &&
+            ((left >= strlen(CHATML_START) && memcmp(text + i, CHATML_START, strlen(CHATML_START)) == 0) ||
+             (left >= strlen(CHATML_END) && memcmp(text + i, CHATML_END, strlen(CHATML_END)) == 0))) {
             return i + 1;
         }
     }
@@ -125,5 +123,5 @@ static bool is_marker(const tokenizer *t, const char *text)
 
 bool chatml_known(const tokenizer *t)
 {
-    return is_marker(t, START) && is_marker(t, END);
+    return is_marker(t, CHATML_START) && is_marker(t, CHATML_END);
 }

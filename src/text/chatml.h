@@ -21,6 +21,9 @@
 #include "base/vec.h"
 #include "text/tokenizer.h"
 
+#define CHATML_START "<|im_start|>"
+#define CHATML_END   "<|im_end|>"
+
 typedef struct chatml_message {
     const char *role; /* "system", "user", "assistant"; the caller checks it */
     size_t role_len;
