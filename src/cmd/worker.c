@@ -39,12 +39,13 @@ int cmd_worker(int argc, char **argv)
     const char *model_path = NULL, *tokenizer_path = NULL, *prefix = NULL;
     int64_t max_sessions = WORKER_DEFAULT_SESSIONS; /* its range is worker_run's to check */
     int64_t slow_reader_s = WORKER_SLOW_READER_MS / 1000;
-    bool no_warm = false;
+    bool no_warm = false, no_sandbox = false;
     const cli_arg table[] = {
         MODEL_OPTION_ROWS(model),
         {"max-sessions", 0, ARG_INT, &max_sessions, INT32_MIN, INT32_MAX,
          "N  slots, the anonymous one included (8)"},
         {"no-warm", 0, ARG_FLAG, &no_warm, 0, 0, "never reuse what a session has read"},
+        {"no-sandbox", 0, ARG_FLAG, &no_sandbox, 0, 0, "for debuggers: keep all rights while reading the model"},
         {"prefix-ids", 0, ARG_TEXT, &prefix, 0, 0, "IDS  token ids before every prompt"},
         {"slow-reader-timeout", 0, ARG_INT, &slow_reader_s, 0, 1000000,
          "SECONDS  after which a paused request ends (120)"},
@@ -76,6 +77,7 @@ int cmd_worker(int argc, char **argv)
     if (rc == EXIT_OK) {
         cfg.max_sessions = (int32_t)max_sessions;
         cfg.warm = !no_warm;
+        cfg.sandbox = !no_sandbox;
         cfg.slow_reader_ms = (uint64_t)slow_reader_s * 1000;
         cfg.control_fd = has_control ? control : NULL;
         cfg.prefix_ids = ids.data;

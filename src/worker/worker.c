@@ -17,6 +17,7 @@
 #include "worker/loop.h"
 #include "worker/output.h"
 #include "worker/prepare.h"
+#include "worker/sandbox.h"
 #include "worker/sessions.h"
 #include "worker/task.h"
 
@@ -37,6 +38,7 @@ typedef struct worker {
     status_page *page;
     ivec prefix;
     err source_error; /* why there is no source */
+    err seal_error;   /* why the sandbox is not sealed; ST_OK if nothing failed */
     uint64_t model_bytes;
 } worker;
 
@@ -51,6 +53,7 @@ worker_config worker_config_default(const char *model_path)
         .out_fd = STDOUT_FILENO,
         .status_fd = -1,
         .slow_reader_ms = WORKER_SLOW_READER_MS,
+        .sandbox = true,
     };
 }
 
@@ -78,6 +81,12 @@ static void note_progress(void *ctx, double done)
     status_page_set(w->page, STATUS_ROW_LOADED_BYTES, (uint64_t)(done * (double)w->model_bytes));
 }
 
+static void note_sizes(void *ctx, const instance_sizes *sizes)
+{
+    worker *w = ctx;
+    (void)sandbox_seal(sizes->file_bytes, sizes->kv_bytes, sizes->threads, &w->seal_error);
+}
+
 static status open_model(worker *w, const worker_config *cfg, err *e)
 {
     instance_options opt = cfg->instance;
@@ -85,12 +94,19 @@ static status open_model(worker *w, const worker_config *cfg, err *e)
     opt.warm = cfg->warm;
     opt.progress = note_progress;
     opt.progress_ctx = w;
+    opt.sized = note_sizes;
+    opt.sized_ctx = w;
     opt.before_step = loop_before_step;
     opt.before_step_ctx = w->page;
     instance_source *source = w->source;
     w->source = NULL;
     status_page_set(w->page, STATUS_ROW_PHASE, STATUS_LOADING);
-    return instance_open_take(source, &opt, &w->model, e);
+    status st = instance_open_take(source, &opt, &w->model, e);
+    if (st == ST_OK && w->seal_error.code != ST_OK) {
+        *e = w->seal_error;
+        st = e->code;
+    }
+    return st;
 }
 
 static status load(worker *w, const worker_config *cfg, err *e)
@@ -254,6 +270,17 @@ static status open_all(worker *w, const worker_config *cfg, err *e)
     return st;
 }
 
+/* Between what comes from outside and what is read of it. */
+static status shut_in(const worker *w, const worker_config *cfg, err *e)
+{
+    if (!cfg->sandbox) {
+        log_emit(LOG_WARN, "worker", "event=no_sandbox reason=\"it was asked for\"");
+        return ST_OK;
+    }
+    status st = sandbox_prepare(e);
+    return st == ST_OK ? sandbox_enter(w->model_bytes, e) : st;
+}
+
 /* In any state that open_all can leave. */
 static void close_all(worker *w)
 {
@@ -278,6 +305,9 @@ int worker_run(const worker_config *cfg)
     memset(&w, 0, sizeof w);
     w.halt.fd = w.bell.fd = -1;
     status st = open_all(&w, cfg, &e);
+    if (st == ST_OK) {
+        st = shut_in(&w, cfg, &e);
+    }
     if (st == ST_OK) {
         st = output_start(w.out, w.page, &e);
     }

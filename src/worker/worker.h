@@ -7,7 +7,7 @@
  * seen and signals act; the engine never waits for a descriptor.
  *
  * Everything from outside the process is opened before the first thread and before a byte of the model is
- * parsed.
+ * parsed; then the process is shut in (sandbox.h), for good.
  *
  * It is a process layer: it ignores SIGPIPE, and from `ready` on catches SIGTERM and SIGINT (before that they
  * have the action they had). All are given back when it returns. One call at a time per process.
@@ -44,6 +44,7 @@ typedef struct worker_config {
     const char *control_fd;    /* what the environment calls the cancel pipe; NULL = there is none */
     int status_fd;             /* of the status page, taken; -1 = a private one */
     uint64_t slow_reader_ms;   /* after that a paused request ends */
+    bool sandbox;              /* false: for debuggers */
 } worker_config;
 
 worker_config worker_config_default(const char *model_path); /* 8 slots, warm, stdin and stdout */
