@@ -65,7 +65,7 @@ status run_echo_prepare(generation_run *r, const generation *g, const char *job_
             st = buf_append(&echo->text, g->prompts[i].text.data, g->prompts[i].text.len);
             continue;
         }
-        snprintf(echo->job.id, sizeof echo->job.id, "%s.echo%zu", job_id, i);
+        snprintf(echo->job.id, sizeof echo->job.id, "%s.echo%u", job_id, (unsigned)i);
         echo->job.key = r->entry.key;
         echo->job.deadline_ns = r->choices[0].job.deadline_ns;
         echo->job.light = true;

@@ -508,7 +508,7 @@ static status make_lines(generation_run *r, const generation *g, const char *job
     uint64_t deadline_ns = g->deadline_ms ? r->created_ns + g->deadline_ms * NS_PER_MS : 0;
     for (size_t i = 0; st == ST_OK && i < r->n_choices; i++) {
         run_choice *c = &r->choices[i];
-        snprintf(c->job.id, sizeof c->job.id, "%s.%zu", job_name, i);
+        snprintf(c->job.id, sizeof c->job.id, "%s.%u", job_name, (unsigned)i);
         c->run = r;
         c->job.key = r->entry.key;
         c->job.deadline_ns = deadline_ns;
