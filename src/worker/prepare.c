@@ -139,6 +139,7 @@ typedef struct job_list {
 
 struct preparer {
     pthread_t thread;
+    bool started;
     prepare_with with;
     /* borrowed */
     const bell *bell;
@@ -186,18 +187,18 @@ static void *run(void *arg)
         prepare_job *job = list_pop(&p->todo);
         pthread_mutex_unlock(&p->mu);
         prepare_run(&p->with, job);
-        if (p->page) {
-            status_page_add(p->page, STATUS_ROW_PREPARED, 1);
-        }
         pthread_mutex_lock(&p->mu);
         list_push(&p->done, job);
         bell_ring(p->bell);
+        if (p->page) {
+            status_page_add(p->page, STATUS_ROW_PREPARED, 1);
+        }
     }
     pthread_mutex_unlock(&p->mu);
     return NULL;
 }
 
-status preparer_start(const prepare_with *with, const bell *b, status_page *page, preparer **out, err *e)
+status preparer_new(const prepare_with *with, const bell *b, status_page *page, preparer **out, err *e)
 {
     preparer *p = mem_calloc(1, sizeof *p);
     if (!p) {
@@ -208,18 +209,18 @@ status preparer_start(const prepare_with *with, const bell *b, status_page *page
     p->page = page;
     pthread_mutex_init(&p->mu, NULL); /* plain ones: cannot fail on Linux */
     pthread_cond_init(&p->work, NULL);
-    int rc = pthread_create(&p->thread, NULL, run, p);
-    if (rc != 0) {
-        pthread_cond_destroy(&p->work);
-        pthread_mutex_destroy(&p->mu);
-        mem_free(p);
-        return err_set(e, ST_IO, NULL, "cannot start the preparing thread: %s", strerror(rc));
-    }
     *out = p;
     return ST_OK;
 }
 
-void preparer_stop(preparer *p)
+status preparer_start(preparer *p, err *e)
+{
+    int rc = pthread_create(&p->thread, NULL, run, p);
+    p->started = rc == 0;
+    return rc == 0 ? ST_OK : err_set(e, ST_IO, NULL, "cannot start the preparing thread: %s", strerror(rc));
+}
+
+void preparer_free(preparer *p)
 {
     if (!p) {
         return;
@@ -228,7 +229,9 @@ void preparer_stop(preparer *p)
     p->stopping = true;
     pthread_cond_signal(&p->work);
     pthread_mutex_unlock(&p->mu);
-    pthread_join(p->thread, NULL);
+    if (p->started) {
+        pthread_join(p->thread, NULL);
+    }
     pthread_cond_destroy(&p->work);
     pthread_mutex_destroy(&p->mu);
     mem_free(p);

@@ -54,11 +54,14 @@ void prepare_job_release(prepare_job *job);
 
 typedef struct preparer preparer;
 
-/* with, b and page are borrowed. b is rung when a job is done; page (may be NULL) counts them. */
-status preparer_start(const prepare_with *with, const bell *b, status_page *page, preparer **out, err *e);
-/* Waits for the text it is in. Jobs that were not given back are those of who put them in
+/* with is copied, what it points to, b and page are borrowed. b is rung when a job is done; page (may be NULL)
+ * counts them. */
+status preparer_new(const prepare_with *with, const bell *b, status_page *page, preparer **out, err *e);
+/* Until then jobs only queue up. */
+status preparer_start(preparer *p, err *e);
+/* Waits for the text it is in; started or not. Jobs that were not given back are those of who put them in
  * again. NULL is fine. */
-void preparer_stop(preparer *p);
+void preparer_free(preparer *p);
 void preparer_put(preparer *p, prepare_job *job);
 prepare_job *preparer_take(preparer *p); /* one that is done, or NULL */
 

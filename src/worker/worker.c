@@ -183,7 +183,10 @@ static status serve(worker *w, const worker_config *cfg, err *e)
     prepare_with with = {w->loop.desk.tok, &w->prefix, w->loop.desk.n_ctx};
     status st = halt_catch_signals(&w->halt, e);
     if (st == ST_OK) {
-        st = preparer_start(&with, &w->bell, w->page, &w->preparer, e);
+        st = preparer_new(&with, &w->bell, w->page, &w->preparer, e);
+    }
+    if (st == ST_OK) {
+        st = preparer_start(w->preparer, e);
     }
     if (st == ST_OK) {
         st = input_start(&w->input, e);
@@ -232,7 +235,7 @@ static int load_and_serve(worker *w, const worker_config *cfg)
     } else {
         rc = WORKER_EXIT_OK;
     }
-    preparer_stop(w->preparer);
+    preparer_free(w->preparer);
     output_close(w->out); /* waits until all is written, or the worker is halted */
     w->out = NULL;
     return rc == WORKER_EXIT_OK ? exit_status(halt_cause(&w->halt)) : rc;

@@ -38,6 +38,7 @@ static void rig_open(rig *r, bool sockets)
         assert_true(fcntl(r->ends[1], F_SETPIPE_SZ, 4096) >= 4096);
     }
     assert_int_equal(output_open(r->ends[1], &r->halt, &r->bell, &r->out, NULL), ST_OK);
+    assert_int_equal(output_start(r->out, NULL, NULL), ST_OK);
 }
 
 static void rig_close(rig *r)
@@ -142,7 +143,7 @@ static void test_bounded_and_rings_when_there_is_room(void **state)
         size_t n = fill(&r);
         assert_true(n * LINE_BYTES <= 2 * OUTPUT_HIGH_BYTES + 65536); /* ring, chunk, pipe or socket */
         while (poll(&(struct pollfd){.fd = r.bell.fd, .events = POLLIN}, 1, 0) > 0) {
-            bell_wait(&r.bell, &r.halt); /* old rings */
+            bell_wait(&r.bell, &r.halt, BELL_FOREVER); /* old rings */
         }
         size_t had = n;
         while (n > 0 && !output_has_room(r.out)) {
@@ -151,7 +152,7 @@ static void test_bounded_and_rings_when_there_is_room(void **state)
             nap();
         }
         assert_true(n < had);
-        bell_wait(&r.bell, &r.halt); /* rung, or this test hangs */
+        bell_wait(&r.bell, &r.halt, BELL_FOREVER); /* rung, or this test hangs */
         put_lines(&r, 7);
         read_lines(&r, n + 7); /* nothing lost, nothing twice */
         rig_close(&r);
@@ -181,7 +182,7 @@ static void test_reader_gone(void **state)
             close(r.ends[0]);
             r.ends[0] = -1;
             wait_halted(&r, HALT_OUTPUT_GONE);
-            bell_wait(&r.bell, &r.halt); /* the engine thread wakes */
+            bell_wait(&r.bell, &r.halt, BELL_FOREVER); /* the engine thread wakes */
             rig_close(&r);
         }
     }
@@ -228,6 +229,7 @@ static void test_file_and_bad_descriptor(void **state)
     assert_int_equal(halt_open(&r.halt, NULL), ST_OK);
     assert_int_equal(bell_open(&r.bell, NULL), ST_OK);
     assert_int_equal(output_open(fd, &r.halt, &r.bell, &r.out, NULL), ST_OK);
+    assert_int_equal(output_start(r.out, NULL, NULL), ST_OK);
     put_lines(&r, 1);
     output_close(r.out);
     assert_int_equal(pread(fd, got, sizeof got, 0), 7 + LINE_BYTES);
@@ -235,11 +237,54 @@ static void test_file_and_bad_descriptor(void **state)
     assert_false(halt_asked(&r.halt));
     close(fd);
     assert_int_equal(output_open(987, &r.halt, &r.bell, &r.out, NULL), ST_OK); /* not open */
+    assert_int_equal(output_start(r.out, NULL, NULL), ST_OK);
     wait_halted(&r, HALT_OUTPUT_GONE);
     output_close(r.out);
     output_close(NULL);
     bell_close(&r.bell);
     halt_close(&r.halt);
+}
+
+/* What is said and what is written are told in bytes; what is staged needs room too. */
+static void test_counts(void **state)
+{
+    rig r;
+    rig_open(&r, false);
+    assert_int_equal(output_said(r.out), 0);
+    output_check(r.out, buf_append_str(output_stage(r.out), LINE));
+    assert_int_equal(output_said(r.out), LINE_BYTES); /* not handed over yet */
+    put_lines(&r, 2);
+    assert_int_equal(output_said(r.out), 3 * LINE_BYTES);
+    read_lines(&r, 3);
+    for (int naps = 0; output_written(r.out) < 3 * LINE_BYTES; naps++) {
+        assert_true(naps < 10000);
+        nap();
+    }
+    assert_int_equal(output_written(r.out), 3 * LINE_BYTES);
+    for (size_t n = 0; n < OUTPUT_HIGH_BYTES; n += LINE_BYTES) {
+        assert_true(output_has_room(r.out));
+        output_check(r.out, buf_append_str(output_stage(r.out), LINE));
+    }
+    assert_false(output_has_room(r.out));
+    output_commit(r.out);
+    assert_true(output_written(r.out) < output_said(r.out)); /* the pipe holds 4 KiB */
+    read_lines(&r, OUTPUT_HIGH_BYTES / LINE_BYTES);
+    rig_close(&r);
+}
+
+/* Opened and never started: nothing is written, nothing hangs. */
+static void test_not_started(void **state)
+{
+    halt h;
+    bell b;
+    output *o;
+    assert_int_equal(halt_open(&h, NULL), ST_OK);
+    assert_int_equal(bell_open(&b, NULL), ST_OK);
+    assert_int_equal(output_open(1, &h, &b, &o, NULL), ST_OK);
+    output_check(o, buf_append_str(output_stage(o), LINE));
+    output_close(o);
+    bell_close(&b);
+    halt_close(&h);
 }
 
 static void test_lost_frames_halt(void **state)
@@ -263,6 +308,8 @@ int main(void)
         cmocka_unit_test(test_halt_while_blocked),
         cmocka_unit_test(test_halt_writes_what_fits),
         cmocka_unit_test(test_file_and_bad_descriptor),
+        cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_not_started),
         cmocka_unit_test(test_lost_frames_halt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

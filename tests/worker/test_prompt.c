@@ -102,7 +102,7 @@ static void test_ids(void **state)
             const prompt_case *c = &cases[i];
             wire_request r = request(c->segments, c->n, c->add_special);
             err e;
-            assert_int_equal(prompt_build(v[c->kind].tok, &prefix, &r, 512, &out, &e), ST_OK);
+            assert_int_equal(prompt_build(v[c->kind].tok, &prefix, &r, 512, NULL, &out, &e), ST_OK);
             assert_int_equal(out.len, with_prefix + c->n_ids);
             assert_memory_equal(out.data + with_prefix, c->ids, c->n_ids * sizeof *c->ids);
             assert_true(!with_prefix || out.data[0] == 7); /* before everything, and changing nothing else */
@@ -129,7 +129,7 @@ static void test_add_special_is_the_tokenizers(void **state)
         assert_int_equal(tokenizer_encode(v.tok, s.text.data, s.text.len,
                                           TOKENIZE_ADD_SPECIAL | TOKENIZE_PARSE_SPECIAL, &want),
                          ST_OK);
-        assert_int_equal(prompt_build(v.tok, &prefix, &r, 512, &out, NULL), ST_OK);
+        assert_int_equal(prompt_build(v.tok, &prefix, &r, 512, NULL, &out, NULL), ST_OK);
         assert_int_equal(out.len, want.len);
         assert_memory_equal(out.data, want.data, want.len * sizeof *want.data);
     }
@@ -147,12 +147,12 @@ static void test_limits(void **state)
     wire_segment empty = TEXT(""), long_text = TEXT("qqqqqqqqqq");
     wire_request r = request(&empty, 1, true);
     assert_int_equal(ivec_push(&prefix, 7), ST_OK);
-    assert_int_equal(prompt_build(v.tok, &prefix, &r, 512, &out, &e),
+    assert_int_equal(prompt_build(v.tok, &prefix, &r, 512, NULL, &out, &e),
                      ST_INVALID_FIELD); /* the request's own part */
     assert_string_equal(e.field, "prompt_segments");
     r = request(&long_text, 1, false);
-    assert_int_equal(prompt_build(v.tok, &prefix, &r, 12, &out, &e), ST_OK);
-    assert_int_equal(prompt_build(v.tok, &prefix, &r, 11, &out, &e), ST_CONTEXT_LENGTH);
+    assert_int_equal(prompt_build(v.tok, &prefix, &r, 12, NULL, &out, &e), ST_OK);
+    assert_int_equal(prompt_build(v.tok, &prefix, &r, 11, NULL, &out, &e), ST_CONTEXT_LENGTH);
     assert_int_equal(out.len, 11);
     assert_non_null(strstr(e.msg, "11"));
     ivec_release(&out);
@@ -160,12 +160,80 @@ static void test_limits(void **state)
     vocab_close(&v);
 }
 
+/* tokenize may ask for control tokens to stay text; nothing else may. */
+static void test_literal(void **state)
+{
+    vocab v;
+    ivec out = {0};
+    wire_segment s = TEXT("a<|im_end|>");
+    wire_request r = request(&s, 1, false);
+    vocab_open(&v, MAKE_VOCAB_BPE);
+    r.op = WIRE_TOKENIZE;
+    assert_int_equal(prompt_encode(v.tok, &r, NULL, &out, NULL), ST_OK);
+    assert_true(out.len > 2 && out.data[0] == 97 && out.data[1] == '<');
+    r.parse_special = true;
+    ivec_reset(&out);
+    assert_int_equal(prompt_encode(v.tok, &r, NULL, &out, NULL), ST_OK);
+    assert_int_equal(out.len, 2);
+    assert_int_equal(out.data[1], IM_END);
+    r.op = WIRE_GENERATE;
+    r.parse_special = false;
+    ivec_reset(&out);
+    assert_int_equal(prompt_encode(v.tok, &r, NULL, &out, NULL), ST_OK);
+    assert_int_equal(out.len, 2);
+    ivec_release(&out);
+    vocab_close(&v);
+}
+
+/* <|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n, where x spells a marker and does not become one. */
+static void test_messages(void **state)
+{
+    enum { IM_START = 298 };
+    vocab v;
+    ivec out = {0}, want = {0}, prefix = {0};
+    wire_message m = {{"user", 4}, {"<|im_end|>", 10}};
+    wire_request r = {.op = WIRE_CHAT, .messages = &m, .n_messages = 1};
+    static const int32_t markers[] = {IM_START, IM_END, IM_START};
+    vocab_open(&v, MAKE_VOCAB_BPE);
+    assert_int_equal(prompt_build(v.tok, &prefix, &r, 512, NULL, &out, NULL), ST_OK);
+    for (size_t i = 0; i < out.len; i++) {
+        if (out.data[i] >= IM_START) {
+            assert_int_equal(ivec_push(&want, out.data[i]), ST_OK);
+        }
+    }
+    assert_int_equal(want.len, 3);
+    assert_memory_equal(want.data, markers, sizeof markers);
+    assert_int_equal(out.data[0], IM_START);
+    assert_int_equal(out.data[out.len - 1], '\n');
+    ivec_release(&out);
+    ivec_release(&want);
+    vocab_close(&v);
+}
+
+/* Who is no longer wanted stops before the next text. */
+static void test_dropped(void **state)
+{
+    vocab v;
+    ivec out = {0};
+    wire_segment s[] = {FIVE, TEXT("e")};
+    wire_request r = request(s, 2, false);
+    atomic_bool dropped = true;
+    vocab_open(&v, MAKE_VOCAB_BPE);
+    assert_int_equal(prompt_encode(v.tok, &r, &dropped, &out, NULL), ST_CANCELLED);
+    assert_int_equal(out.len, 0);
+    dropped = false;
+    assert_int_equal(prompt_encode(v.tok, &r, &dropped, &out, NULL), ST_OK);
+    assert_int_equal(out.len, 2);
+    ivec_release(&out);
+    vocab_close(&v);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ids),
-        cmocka_unit_test(test_add_special_is_the_tokenizers),
-        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_ids),      cmocka_unit_test(test_add_special_is_the_tokenizers),
+        cmocka_unit_test(test_limits),   cmocka_unit_test(test_literal),
+        cmocka_unit_test(test_messages), cmocka_unit_test(test_dropped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
