@@ -11,7 +11,8 @@
  * request. A client that only shut its write side (FIN) looks the same at first: on TCP it is probed, at once
  * and then once a second, a stream with an SSE comment, an unanswered HTTP/1.1 request with "102 Processing".
  * A closed peer resets, a half-closed one reads on and gets its whole reply. A Unix socket tells without a
- * probe; for HTTP/1.0 FIN is gone.
+ * probe; for HTTP/1.0 FIN is gone. (The FIN of a client that left more requests unread behind the waiting one
+ * than the sockets hold does not come through: the first byte that is sent to it finds out.)
  *
  * A refusal by `head` keeps the connection if it can: no body, or at most HTTP_SKIP_BYTES that are still to
  * come (read and dropped); else the connection is closed, after the client had time to read the answer.

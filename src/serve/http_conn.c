@@ -149,8 +149,8 @@ static void head_complete(http_conn *c)
     const http_request *r = &c->reader.request;
     exchange_begin(c);
     h->head(h->ctx, c, r);
-    if (!c->answered && !http_reader_limit_body(&c->reader, SIZE_MAX)) {
-        answer_fault(c, 413, "the body is too large"); /* for the limit that head has set */
+    if (!c->answered && !http_reader_fits(&c->reader)) { /* for max_body_bytes, or what head has set */
+        answer_fault(c, 413, "the body is too large");
     }
     if (c->answered || !r->has_body) {
         return;

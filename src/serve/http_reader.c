@@ -182,9 +182,6 @@ static int on_headers_complete(http_parser *p)
     if (!cut_target(r)) {
         return refuse(r, 400, "the request target is malformed");
     }
-    if (r->content_length > r->body_limit) {
-        return refuse(r, 413, "the body is too large");
-    }
     q->is_whole = true;
     return stop_at(r, HTTP_STEP_HEAD);
 }
@@ -195,7 +192,7 @@ static int on_body(http_parser *p, const char *at, size_t n)
     if (r->skip_body) {
         return 0;
     }
-    if (n > r->body_limit - r->request.body.len) {
+    if (r->content_length > r->body_limit || n > r->body_limit - r->request.body.len) {
         return refuse(r, 413, "the body is too large");
     }
     if (n > r->budget->max - r->budget->used) {
@@ -231,9 +228,13 @@ void http_reader_init(http_reader *r, size_t max_body_bytes, http_budget *budget
     r->parser.data = r;
 }
 
-bool http_reader_limit_body(http_reader *r, size_t max_bytes)
+void http_reader_limit_body(http_reader *r, size_t max_bytes)
 {
     r->body_limit = max_bytes < r->body_limit ? max_bytes : r->body_limit;
+}
+
+bool http_reader_fits(const http_reader *r)
+{
     return r->content_length <= r->body_limit;
 }
 

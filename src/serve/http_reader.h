@@ -11,8 +11,7 @@
  * keys counts would be a guess); of several `accept` the first counts.
  *
  * Limits: target HTTP_MAX_TARGET_BYTES (414), header block 80 KiB (http_parser's own, 431), the value of a kept
- * header HTTP_MAX_VALUE_BYTES (431), body max_body_bytes (413: at once if Content-Length tells, else when it
- * gets there), the bodies of all readers together http_budget (429). Refused too: other versions than 1.x
+ * header HTTP_MAX_VALUE_BYTES (431), body max_body_bytes (413: see http_reader_fits), the bodies of all readers together http_budget (429). Refused too: other versions than 1.x
  * (505), HTTP/1.1 without exactly one Host, Content-Length together with Transfer-Encoding (400). An Upgrade is
  * ignored, as RFC 9110 allows.
  *
@@ -102,9 +101,11 @@ void http_reader_release(http_reader *r);
 /* Reads up to n bytes and returns how many it took; *step tells why it stopped (HTTP_STEP_MORE: all taken).
  */
 size_t http_reader_push(http_reader *r, const char *data, size_t n, http_step *step);
-/* Between HTTP_STEP_HEAD and HTTP_STEP_DONE. A lower limit for this body; false if its length is known to pass
- * it: the request is then to be refused. */
-bool http_reader_limit_body(http_reader *r, size_t max_bytes);
+void http_reader_limit_body(http_reader *r,
+                            size_t max_bytes); /* at HTTP_STEP_HEAD: a lower one, for this body */
+/* At HTTP_STEP_HEAD: false if Content-Length tells that the body passes its limit. Who goes on then gets
+ * HTTP_STEP_BAD at its first byte. */
+bool http_reader_fits(const http_reader *r);
 /* After a refusal at HTTP_STEP_HEAD: the body is sure to come, and worth reading to keep the connection. */
 bool http_reader_may_skip(const http_reader *r);
 void http_reader_skip_body(http_reader *r); /* what comes of this body is read, not kept */

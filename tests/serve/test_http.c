@@ -16,7 +16,8 @@ typedef struct http_case {
     const char *name, *bytes, *trace;
 } http_case;
 
-/* H: method path, "+" keeps the connection, "-" closes it, "b" a body follows, "e" 100-continue is wanted.
+/* H: method path, "+" keeps the connection, "-" closes it, "b" a body follows, "l" it is known to be too large,
+ * "e" 100-continue is wanted.
  * D: body. B: refused with this status. */
 static const http_case cases[] = {
     {"get", REQUEST("GET", "/health", ""), "H:GET /health + D:"},
@@ -68,7 +69,8 @@ static const http_case cases[] = {
     {"length and chunks",
      REQUEST("POST", "/p", "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n") "0\r\n\r\n", "B:400"},
     {"bad chunk", REQUEST("POST", "/p", "Transfer-Encoding: chunked\r\n") "zz\r\n", "H:POST /p +b B:400"},
-    {"body too large", REQUEST("POST", "/p", "Content-Length: 21\r\n"), "B:413"},
+    {"body too large", REQUEST("POST", "/p", "Content-Length: 21\r\n"), "H:POST /p +bl"},
+    {"and sent", REQUEST("POST", "/p", "Content-Length: 21\r\n") "0", "H:POST /p +bl B:413"},
     {"chunk longer than it says",
      REQUEST("POST", "/p", "Transfer-Encoding: chunked\r\n") "12\r\n0123456789012345678\r\n",
      "H:POST /p +b B:400"},
@@ -110,8 +112,9 @@ static bool push(http_reader *r, const char *data, size_t n, char *trace, size_t
             break;
         case HTTP_STEP_HEAD:
             assert_int_equal(q->body.len, 0); /* nothing of the body is kept yet */
-            add(trace, cap, "H:%s %s %c%s%s", http_method_str(q->method), buf_str(&q->path),
-                q->keep_alive ? '+' : '-', q->has_body ? "b" : "", q->expect_100 ? "e" : "");
+            add(trace, cap, "H:%s %s %c%s%s%s", http_method_str(q->method), buf_str(&q->path),
+                q->keep_alive ? '+' : '-', q->has_body ? "b" : "", http_reader_fits(r) ? "" : "l",
+                q->expect_100 ? "e" : "");
             break;
         case HTTP_STEP_DONE:
             add(trace, cap, "D:%s", buf_str(&q->body));
