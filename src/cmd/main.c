@@ -16,6 +16,7 @@ typedef struct command {
 
 static const command commands[] = {
     {"run", "say something to a model and print its reply", cmd_run},
+    {"chat", "talk with a model", cmd_chat},
     {"serve", "serve a model over HTTP", cmd_serve},
     {"worker", "serve a model on stdin and stdout, one JSON object a line", cmd_worker},
     {"inspect", "tell what is in a model file", cmd_inspect},

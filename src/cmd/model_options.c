@@ -19,10 +19,40 @@ static const char *env_path(const char *name)
     return value && *value ? value : NULL;
 }
 
+/* The bundled model. A program in its build folder takes the source tree's; an installed one looks beside
+ * itself first, so that a tree that was moved still works. */
+static bool bundled_path(char *path, size_t cap)
+{
+    char self[4096];
+    ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[len > 0 ? len : 0] = 0;
+    size_t n_build = strlen(HEARTH_BUILD_ROOT);
+    if (strncmp(self, HEARTH_BUILD_ROOT, n_build) == 0 && self[n_build] == '/') {
+        snprintf(path, cap, "%s/models/ember/ember.gguf", HEARTH_SOURCE_ROOT);
+        return readable(path);
+    }
+    char *slash = strrchr(self, '/');
+    int n =
+        slash ? snprintf(path, cap, "%.*s/../share/hearth/models/ember.gguf", (int)(slash - self), self) : -1;
+    if (n > 0 && (size_t)n < cap && readable(path)) {
+        return true;
+    }
+    snprintf(path, cap, "%s/ember.gguf", HEARTH_MODEL_DIR);
+    return readable(path);
+}
+
+static bool is_bundled(const char *name)
+{
+    return strcmp(name, "ember") == 0 || strcmp(name, "ember.gguf") == 0;
+}
+
 int model_path_find(const char *name, char *path, size_t cap)
 {
+    if (!name && bundled_path(path, cap)) {
+        return EXIT_OK;
+    }
     if (!name || !*name) {
-        fprintf(stderr, "hearth: no model given: use -m FILE\n");
+        fprintf(stderr, "hearth: no model given%s: use -m FILE\n", name ? "" : " and none bundled");
         return EXIT_USAGE;
     }
     if (strncmp(name, "hf:", 3) == 0) {
@@ -48,6 +78,9 @@ int model_path_find(const char *name, char *path, size_t cap)
         if (n > 0 && (size_t)n < cap && readable(path)) {
             return EXIT_OK;
         }
+    }
+    if (is_bundled(name) && bundled_path(path, cap)) {
+        return EXIT_OK;
     }
     fprintf(stderr, "hearth: -m %s: no such file here or in %s%s\n", name, root, below);
     return EXIT_FAILED;

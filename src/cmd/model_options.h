@@ -21,7 +21,13 @@ typedef struct model_options_args {
 
 /* Rows for a command's option table; `o` is a model_options_args. */
 #define MODEL_OPTION_ROWS(o)                                                                                   \
-    {"model", 'm', ARG_TEXT, &(o).model, 0, 0, "FILE  the model: a path, or a name in the model folder"},      \
+    {"model",                                                                                                  \
+     'm',                                                                                                      \
+     ARG_TEXT,                                                                                                 \
+     &(o).model,                                                                                               \
+     0,                                                                                                        \
+     0,                                                                                                        \
+     "FILE  the model: a path, or a name in the model folder (default: ember)"},                               \
         {"threads", 't', ARG_INT, &(o).threads, 1, 256, "N  compute threads (default: all that may be used)"}, \
         {"cpu", 0, ARG_TEXT, &(o).cpu, 0, 0, "SET  at most this instruction set: ref, avx2, avx512, amx"},     \
         {"ctx",                                                                                                \
@@ -37,8 +43,10 @@ typedef struct model_options_args {
     }
 
 /* Path of the model that `name` means, in path[cap]: a path that exists, else NAME or NAME.gguf in
- * $HEARTH_MODELS or $XDG_DATA_HOME/hearth/models or ~/.local/share/hearth/models. EXIT_USAGE if name is NULL
- * or empty, EXIT_FAILED if there is no such file; the reason is printed. */
+ * $HEARTH_MODELS or $XDG_DATA_HOME/hearth/models or ~/.local/share/hearth/models. NULL, and the name `ember` if
+ * none of these has it, mean the bundled model: that of the source tree for a program in its build folder, else
+ * the installed one. EXIT_USAGE if name is empty, or NULL and no model is bundled; EXIT_FAILED if there is no
+ * such file; the reason is printed. */
 int model_path_find(const char *name, char *path, size_t cap);
 /* Checks and converts. EXIT_USAGE for a value that does not exist, which is printed. default_kv applies when
  * --kv-type is absent. */
