@@ -1,0 +1,102 @@
+#!/usr/bin/python3
+"""test_faults.py HEARTH_FAULTS.so: the preloaded faults do what README.md says, seen from Python's own system calls."""
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+LIBRARY = None
+
+
+def run(code, **env):
+    """What code printed in a Python with the faults, and the counts (short, eintr, refused, nospc)."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "counts")
+        full = {**os.environ, "LD_PRELOAD": LIBRARY, "HEARTH_FAULT_COUNTS": path, "FOLDER": folder,
+                **{"HEARTH_FAULT_" + k: v for k, v in env.items()}}
+        full.pop("PYTHONUNBUFFERED", None)  # an unbuffered print loses what a short write leaves
+        done = subprocess.run([sys.executable, "-S", "-c", "import os, sys, errno, socket, select\n" + code, "here"],
+                              env=full, stdout=subprocess.PIPE, check=False)
+        assert done.returncode == 0, done
+        with open(path, "rb") as f:
+            counts = struct.unpack("<4Q", f.read(32))
+    return done.stdout.decode(), counts
+
+
+TRY = """
+def attempt(f, *args):
+    try:
+        f(*args)
+        return "ok"
+    except OSError as e:
+        return errno.errorcode[e.errno]
+"""
+
+
+class Faults(unittest.TestCase):
+    def test_short_writes(self):
+        out, counts = run("r, w = os.pipe(); print([os.write(w, b'abcdef') for _ in range(5)], os.read(r, 99).decode())",
+                          SHORT="3")
+        # print writes to a pipe as well, and repeats until all is written
+        self.assertEqual(out, "[1, 2, 3, 1, 2] aababcaab\n")
+        self.assertGreaterEqual(counts[0], 5)
+        out, _ = run("r, w = os.pipe(); print(os.writev(w, [b'', b'ab', b'cd']), os.read(r, 9).decode())", SHORT="1")
+        self.assertEqual(out, "1 a\n")
+        out, _ = run("a, b = socket.socketpair(); print(a.send(b'abc'), a.sendmsg([b'xyz']), b.recv(9).decode())", SHORT="1")
+        self.assertEqual(out, "1 1 ax\n")
+
+    def test_not_short(self):
+        out, counts = run("fd = os.open(os.environ['FOLDER'] + '/f', os.O_RDWR | os.O_CREAT); n = os.write(fd, b'abcdef')\n"
+                          "e = os.eventfd(0); os.eventfd_write(e, 7)\nos._exit(0 if n == 6 and os.eventfd_read(e) == 7 else 1)",
+                          SHORT="1")
+        self.assertEqual((out, counts[0]), ("", 0))
+
+    def test_eintr(self):
+        # Python repeats what was interrupted: the counts tell
+        out, counts = run("r, w = os.pipe()\nfor i in range(10): os.write(w, b'a'); os.read(r, 1)\nos._exit(0)", EINTR="2")
+        self.assertEqual(out, "")
+        # calls 1 w, 2 r!, 3 r, 4 w!, 5 w, 6 r! …: of the 20 that succeed each but the first costs an EINTR
+        self.assertEqual(counts[1], 19)
+        _, counts = run("r, w = os.pipe(); os.write(w, b'a'); p = select.poll(); p.register(r)\n"
+                        "for i in range(5): p.poll(0)\nfor i in range(5): p.poll(1000)\nos._exit(0)", EINTR="3")
+        self.assertEqual(counts[1], 2)  # write, 5 polls that wait and 2 repeats: the third and the sixth of them
+
+    def test_refuse(self):
+        out, counts = run(TRY + "print([attempt(os.pipe) for _ in range(5)])", REFUSE="pipe:2:2")
+        self.assertEqual(out, "['ok', 'ok', 'EMFILE', 'EMFILE', 'ok']\n")
+        self.assertEqual(counts[2], 2)
+        out, _ = run(TRY + "print(attempt(os.memfd_create, 'x'), attempt(socket.socket), attempt(os.pipe), attempt(os.fork))",
+                     REFUSE="memfd,socket,fork")
+        self.assertEqual(out, "EMFILE EMFILE ok EAGAIN\n")
+        out, _ = run(TRY + "l = socket.create_server(('127.0.0.1', 0)); c = socket.create_connection(l.getsockname())\n"
+                     "print(attempt(l.accept), attempt(l.accept))", REFUSE="accept:0:1")
+        self.assertEqual(out, "EMFILE ok\n")
+        # Python opens some hundred files before it comes to this
+        out, _ = run(TRY + "print(sum(attempt(lambda: os.close(os.open('/', os.O_RDONLY))) == 'EMFILE' for _ in range(3000)))",
+                     REFUSE="open:2000:5")
+        self.assertEqual(out, "5\n")
+
+    def test_space(self):
+        code = ("fd = os.open(os.environ['FOLDER'] + '/f', os.O_RDWR | os.O_CREAT)\n"
+                "print(os.write(fd, b'abc'), os.write(fd, b'defg'), attempt(os.write, fd, b'h'), os.fstat(fd).st_size)")
+        out, counts = run(TRY + code, SPACE="5")
+        self.assertEqual(out, "3 2 ENOSPC 5\n")
+        self.assertEqual(counts[3], 1)
+
+    def test_in(self):
+        out, _ = run(TRY + "print(attempt(os.pipe))", REFUSE="pipe", IN="here")
+        self.assertEqual(out, "EMFILE\n")
+        with self.assertRaises(FileNotFoundError):  # not for this process: no counts either
+            run(TRY + "print(attempt(os.pipe))", REFUSE="pipe", IN="elsewhere")
+
+    def test_unreadable(self):
+        for env in ({"SHORT": "x"}, {"SHORT": "0"}, {"EINTR": "1"}, {"REFUSE": "nothing"}):
+            with self.assertRaisesRegex(AssertionError, "returncode=99"):
+                run("pass", **env)
+
+
+if __name__ == "__main__":
+    LIBRARY = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
