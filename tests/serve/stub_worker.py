@@ -1,102 +1,382 @@
 #!/usr/bin/python3
-"""A worker that is told by its prompts what to do, for serve_script.py: plain dialect, standard library only.
+"""A worker that is told by its prompts what to do, for the scripts and tests of serve/: multiplexed dialect, requests run
+together, a thread for each. Standard library only.
 
     stub_worker.py SEEN [MODE …]
 
-Every line it reads is appended to the file SEEN. How it starts: no MODE = at once; load_failed; exit; garbage; deaf =
-ignores SIGTERM; slow FILE = ready once FILE exists; once FILE = makes FILE and dies unless it exists.
-A prompt is a list of words, carried out in order: say TEXT, wait SECONDS, many N BYTES (N tokens of BYTES letters), die,
-hang, garbage, stray (a done too many), error CODE, length (ends with it), request (says its own request line).
+Every line it reads is appended to the file SEEN. MODEs:
+  load_failed, exit, garbage, two_ready, early   how it starts: says load_failed; exits; bad JSON; two ready frames; a reply first
+  slow FILE, once FILE          ready once FILE exists (its counters move); makes FILE and dies unless it exists
+  bad_if FILE                   load_failed if FILE exists
+  die_if FILE                   exits before it is ready if FILE exists
+  stuck                         never ready, its counters stand still
+  deaf                          ignores SIGTERM, drain and shutdown
+  lanes N                       max_sessions (8)
+  serial                        one request after the other; it reads nothing while one runs
+  pipes BYTES                   makes its two pipes so small
+  no_counters                   leaves the status page alone
+
+A prompt (of a chat: the last message) is a list of words, carried out in order, a cancel or pause is looked at between them:
+  say TEXT, length (ends with it), wait SECONDS, many N BYTES (N tokens of BYTES letters), request (says its own request line)
+  cached N M                    M of N prompt tokens were cached (before anything is said)
+  reason TEXT, guard TEXT       of the done frame
+  hang, ignore                  until it is cancelled; from now on cancels are ignored
+  late N                        when cancelled it says N tokens before its done frame
+  die, kill, freeze             exit status 3; SIGSEGV; SIGSTOP, all of them to the whole worker
+  still, move                   no counter moves any more; they move again
+  error CODE                    ends with an error
+  garbage, stray, never, no_id, error_no_id, ready, accept, answer, attach, close
+                                bad JSON; a done too many; an id never sent; a piece and an error without id; a second
+                                ready and accepted frame; the answer of an op; an attachment; closes its stdout
+Text of the ops: tokenize gives an id for each word (its length), "wait SECONDS" first waits; detokenize prints the ids.
 """
+import fcntl
 import json
+import mmap
 import os
 import signal
+import struct
 import sys
+import threading
 import time
+
+TICK, PHASE, LOADED, LOAD_TOTAL, PID, PREFILLED, GENERATED, LANES, LIVE, PAGES, USED = 1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12
+QUEUED, RUNNING, DONE, FAILED, CANCELLED, LINES, OUTPUT = 13, 14, 15, 16, 17, 18, 19
+VOCABULARY = 100
+lock = threading.Lock()
+
+
+class Page:
+    """The status page."""
+
+    def __init__(self, used):
+        fd = os.environ.get("HEARTH_WORKER_STATUS_FD") if used else None
+        self.map = mmap.mmap(int(fd), 4096) if fd else bytearray(4096)
+        self.still = False
+        self.map[:8] = b"HEARTHS1"
+        self.set(PID, os.getpid())
+
+    def set(self, row, value):
+        struct.pack_into("<Q", self.map, 8 * row, value)
+
+    def add(self, row, n=1):
+        if not self.still or row not in (TICK, LOADED, PREFILLED, GENERATED, LINES, OUTPUT):
+            self.set(row, struct.unpack_from("<Q", self.map, 8 * row)[0] + n)
 
 
 def put(frame):
-    sys.stdout.write(json.dumps(frame) + "\n")
-    sys.stdout.flush()
+    text = (json.dumps(frame) + "\n").encode()
+    with lock:
+        view = memoryview(text)
+        while view:
+            view = view[os.write(1, view):]
+        page.add(OUTPUT, len(text))
 
 
-def ready():
-    put({"ready": True, "max_sessions": 8, "max_named_sessions": 7, "supports_cancel": False, "protocol": 2,
-         "pid": os.getpid(), "model": {"name": "stub", "arch": "stub", "quant": "Q8_0", "params": 12, "context_length": 64,
-                                       "vocab_size": 100, "modalities": ["text"], "capabilities": ["generate"]},
-         "kernels": "ref", "kv_pages": 2, "later_field": {"a": [1]}})
+def raw(text):
+    with lock:
+        os.write(1, text)
 
 
-def done(request, n, finish):
-    put({"done": True, "prompt_tokens": 7, "completion_tokens": n, "finish_reason": finish, "reused_prompt_tokens": 3,
-         "prefilled_prompt_tokens": 4, "session_reset_reason": "new", "prefill_ms": 1.5, "decode_ms": 2, "total_ms": 4,
-         "prefill_tok_s": 0, "decode_tok_s": 0, "seed": request["seed"], "reason": finish,
-         "generated_token_ids": list(range(n))})
+def ready_frame(lanes):
+    return {"ready": True, "max_sessions": lanes, "max_named_sessions": lanes - 1, "supports_cancel": False, "protocol": 2,
+            "pid": os.getpid(), "model": {"name": "stub", "arch": "stub", "quant": "Q8_0", "params": 12, "context_length": 64,
+                                          "vocab_size": VOCABULARY, "modalities": ["text"], "capabilities": ["generate"]},
+            "kernels": "ref", "kv_pages": 2, "later_field": {"a": [1]}}
 
 
-def answer(request):
-    """Carries out the prompt; True once a last frame has been written."""
-    words = request.get("prompt", "request").split()
-    n, finish = 0, "stop"
-    while words:
-        word = words.pop(0)
+class Request:
+    """One generate or chat that runs."""
+
+    def __init__(self, line, request):
+        self.line, self.request, self.id = line, request, request.get("id")
+        self.cancelled, self.flowing = threading.Event(), threading.Event()
+        self.flowing.set()
+        self.n, self.finish, self.reason, self.guard, self.late, self.ignore = 0, "stop", None, None, 0, False
+        self.prompt_tokens, self.cached, self.strays = 7, 3, 0
+
+    def put(self, frame):
+        put({"id": self.id, **frame} if self.id is not None else frame)
+
+    def words(self):
+        r = self.request
+        if r.get("messages"):
+            return r["messages"][-1]["content"].split()
+        if "prompt" in r:
+            return r["prompt"].split()
+        return " ".join(s["text"] for s in r.get("prompt_segments", []) if "text" in s).split() or ["request"]
+
+    def stopped(self):
+        return self.cancelled.is_set() and not self.ignore
+
+    def sleep(self, seconds):
+        end = time.monotonic() + seconds
+        while not self.stopped() and time.monotonic() < end:
+            self.cancelled.wait(min(end - time.monotonic(), 0.05)) if not self.cancelled.is_set() else time.sleep(0.01)
+
+    def accepted(self):
+        if self.id is not None:
+            self.put({"accepted": {"seed": self.request["seed"], "now": self.request.get("now", 1), "prompt_tokens":
+                      self.prompt_tokens, "prompt_digest": "ab" * 32, "cached_prompt_tokens": self.cached}})
+
+    def token(self, text):
+        while not self.flowing.wait(0.02) and not self.stopped():
+            pass
+        token_id = self.n % VOCABULARY
+        self.n += 1
+        page.add(GENERATED)
+        if self.id is None:
+            put({"token": text})
+            return
+        frame = {"delta": {"content": text}} if "messages" in self.request else {"token": text}
+        frame["ids"] = [token_id]
+        if self.request.get("logprobs"):
+            top = [{"id": i, "logprob": -0.5 - i, "text": text if i == token_id else f"alt{i} "}
+                   for i in range(self.request.get("top_logprobs", 0))]
+            frame["logprobs"] = [{"id": token_id, "logprob": -0.5, "text": text, "top": top}]
+        self.put(frame)
+
+    def done(self):
+        cancelled = self.stopped()
+        if cancelled:
+            for _ in range(self.late):
+                self.token("late ")
+        page.add(CANCELLED if cancelled else DONE)
+        frame = {"done": True, "prompt_tokens": self.prompt_tokens, "completion_tokens": self.n, "finish_reason": self.finish,
+                 "reused_prompt_tokens": self.cached, "prefilled_prompt_tokens": self.prompt_tokens - self.cached,
+                 "session_reset_reason": "new", "prefill_ms": 1.5, "decode_ms": 2, "total_ms": 4, "prefill_tok_s": 0,
+                 "decode_tok_s": 0, "seed": self.request["seed"],
+                 "reason": "cancelled" if cancelled else self.reason or self.finish}
+        if cancelled:
+            frame["cancelled"] = True
+        if self.guard:
+            frame["guard"] = self.guard
+        if self.id is None:
+            frame["generated_token_ids"] = list(range(self.n))
+        else:
+            frame.update(queue_ms=0.5, ttft_ms=1.0, cached_prompt_tokens=self.cached, preemptions=0, drafted=0, accepted=0,
+                         reasoning_tokens=0)
+        self.put(frame)
+
+    def error(self, code):
+        page.add(FAILED)
+        self.put({"error": "prompt is too much", "code": code, "field": "prompt", "prompt_tokens": 70, "limit": 64})
+
+    def run(self):
+        words = self.words()
+        if words[:1] == ["error"]:  # refused: nothing was accepted
+            self.error(words[1])
+            return
+        if words[:1] == ["cached"]:
+            self.prompt_tokens, self.cached = int(words[1]), int(words[2])
+            words = words[3:]
+        self.accepted()
+        while words and not self.stopped():
+            word = words.pop(0)
+            if word == "error":
+                self.error(words.pop(0))
+                return
+            self.step(word, words)
+        for _ in range(1 + self.strays):
+            self.done()
+
+    def step(self, word, words):
         if word == "say":
-            put({"token": words.pop(0) + " "})
-            n += 1
+            self.token(words.pop(0) + " ")
+        elif word == "length":
+            self.finish = "length"
         elif word == "wait":
-            time.sleep(float(words.pop(0)))
+            self.sleep(float(words.pop(0)))
         elif word == "many":
             count, size = int(words.pop(0)), int(words.pop(0))
             for _ in range(count):
-                put({"token": "x" * size})
-            n += count
+                if self.stopped():
+                    break
+                self.token("x" * size)
+        elif word == "request":
+            self.token(json.dumps(self.request))
+        elif word in ("reason", "guard"):
+            setattr(self, word, words.pop(0))
+        elif word == "hang":
+            self.sleep(1000)
+        elif word == "ignore":
+            self.ignore = True
+        elif word == "late":
+            self.late = int(words.pop(0))
         elif word == "die":
             os._exit(3)
-        elif word == "hang":
-            time.sleep(1000)
+        elif word == "kill":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        elif word == "freeze":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        elif word in ("still", "move"):
+            page.still = word == "still"
         elif word == "garbage":
-            sys.stdout.write("not json\n")
-            sys.stdout.flush()
-            time.sleep(1000)
+            raw(b"not json\n")
         elif word == "stray":
-            done(request, 0, "stop")
-        elif word == "error":
-            put({"error": "prompt is too much", "code": words.pop(0), "field": "prompt", "prompt_tokens": 70, "limit": 64})
+            self.strays += 1
+        elif word == "never":
+            put({"id": "never-sent", "token": "x", "ids": [1]})
+        elif word == "no_id":
+            put({"token": "x", "ids": [1]})
+        elif word == "error_no_id":
+            put({"error": "something", "code": "internal"})
+        elif word == "ready":
+            put(ready_frame(8))
+        elif word == "accept":
+            self.accepted()
+        elif word == "answer":
+            self.put({"text": "x"})
+        elif word == "attach":
+            self.put({"token": "x", "ids": [1], "attach": 3})
+            raw(b"abc")
+        elif word == "close":
+            os.close(1)
+
+
+def answer_op(request):
+    op, reply = request["op"], {"id": request["id"]}
+    if op == "tokenize":
+        words = request["text"].split()
+        if words[:1] == ["wait"]:
+            time.sleep(float(words[1]))
+        if words[:1] == ["error"]:
+            put({**reply, "error": "text is too much", "code": words[1], "field": "text"})
             return
-        elif word == "length":
-            finish = "length"
-        elif word == "request":
-            put({"token": json.dumps(request)})
-            n += 1
-    done(request, n, finish)
+        reply.update(ids=[len(w) for w in words], pieces=words)
+    elif op == "detokenize":
+        reply["text"] = " ".join(str(i) for i in request["ids"])
+    elif op == "count":
+        text = request.get("text", "") or " ".join(m["content"] for m in request.get("messages", []))
+        reply["count"] = len(text.split())
+    elif op == "session":
+        name = request["session_id"]
+        if request["action"] == "get":
+            reply["session"] = {"session_id": name, "known": True, "tokens": 5, "dirty": False, "busy": False}
+        else:
+            reply.update({"closed" if request["action"] == "close" else "reset": True, "session_id": name})
+    else:
+        put({**reply, "error": f"op {op} is not known", "code": "unsupported", "field": "op"})
+        return
+    put(reply)
 
 
-def main():
-    seen, mode = sys.argv[1], sys.argv[2:]
-    if "deaf" in mode:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if "load_failed" in mode:
-        put({"error": "tensor blk.0.attn_q.weight is cut short", "code": "load_failed"})
-        sys.exit(1)
-    if "exit" in mode:
-        sys.exit(5)
-    if "garbage" in mode:
-        sys.stdout.write("{]\n")
-        sys.stdout.flush()
-        time.sleep(1000)
-    while "slow" in mode and not os.path.exists(mode[-1]):
-        time.sleep(0.01)
-    if "once" in mode and not os.path.exists(mode[-1]):
-        open(mode[-1], "w").close()
-        sys.exit(6)
-    ready()
-    for line in sys.stdin:
-        with open(seen, "a") as f:
-            f.write(line)
-        answer(json.loads(line))
+class Worker:
+    def __init__(self, modes):
+        self.modes, self.running, self.draining = modes, {}, False
+        self.changed = threading.Condition()
+
+    def has(self, mode):
+        return mode in self.modes
+
+    def value(self, mode, default=None):
+        return self.modes[self.modes.index(mode) + 1] if mode in self.modes else default
+
+    def tick(self):
+        """Counters move while there is work."""
+        while True:
+            time.sleep(0.02)
+            if self.running:
+                page.add(TICK)
+
+    def start(self):
+        page.set(PHASE, 1)
+        for name in ("load_failed", "bad_if"):
+            if self.has(name) and (name == "load_failed" or os.path.exists(self.value(name))):
+                put({"error": "tensor blk.0.attn_q.weight is cut short", "code": "load_failed"})
+                sys.exit(1)
+        if self.has("exit") or self.has("die_if") and os.path.exists(self.value("die_if")):
+            sys.exit(5)
+        if self.has("garbage"):
+            raw(b"{]\n")
+            time.sleep(1000)
+        if self.has("early"):
+            put({"id": "a", "token": "x", "ids": [1]})
+        while self.has("stuck"):
+            time.sleep(1)
+        while self.has("slow") and not os.path.exists(self.value("slow")):
+            time.sleep(0.01)
+            page.add(LOADED)
+        if self.has("once") and not os.path.exists(self.value("once")):
+            open(self.value("once"), "w").close()
+            sys.exit(6)
+        lanes = int(self.value("lanes", 8))
+        for row, value in (LANES, lanes), (PAGES, 2), (PHASE, 3):
+            page.set(row, value)
+        put(ready_frame(lanes))
+        if self.has("two_ready"):
+            put(ready_frame(lanes))
+
+    def carry_out(self, r):
+        r.run()
+        with self.changed:
+            self.running.pop(r.id, None)
+            self.show()
+            self.changed.notify_all()
+
+    def show(self):
+        page.set(RUNNING, len(self.running))
+        page.set(LIVE, len(self.running))
+        page.set(PHASE, 5 if self.running else 3)
+
+    def take(self, line):
+        request = json.loads(line)
+        op = request.get("op", "generate")
+        if op in ("cancel", "pause", "continue"):
+            r = self.running.get(request["id"])
+            if r and op == "cancel":
+                r.cancelled.set()
+            elif r:
+                r.flowing.set() if op == "continue" else r.flowing.clear()
+        elif op == "drain":
+            self.draining = True
+            if not self.has("deaf"):
+                threading.Thread(target=self.finish, daemon=True).start()
+        elif op == "shutdown":
+            if not self.has("deaf"):
+                os._exit(0)
+        elif op in ("generate", "chat"):
+            r = Request(line, request)
+            with self.changed:
+                self.running[r.id] = r
+                self.show()
+            if self.has("serial") or r.id is None:
+                self.carry_out(r)
+            else:
+                threading.Thread(target=self.carry_out, args=(r,), daemon=True).start()
+        elif op == "stats":
+            with self.changed:
+                numbers = {"lanes": 8, "lanes_live": len(self.running), "running": len(self.running)}
+            put({"id": request["id"], "stats": {**{k: 0 for k in STATS}, **numbers, "draining": self.draining}})
+        else:
+            threading.Thread(target=answer_op, args=(request,), daemon=True).start()
+
+    def finish(self):
+        with self.changed:
+            while self.running:
+                self.changed.wait()
+        os._exit(0)
+
+    def main(self, seen):
+        if self.has("deaf"):
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if self.has("pipes"):
+            for fd in 0, 1:
+                fcntl.fcntl(fd, 1031, int(self.value("pipes")))  # F_SETPIPE_SZ
+        threading.Thread(target=self.tick, daemon=True).start()
+        self.start()
+        for line in sys.stdin:
+            with open(seen, "a") as f:
+                f.write(line)
+            page.add(LINES)
+            self.take(line)
+        self.finish()
 
 
+STATS = ("lanes", "lanes_live", "sessions", "pages_total", "pages_used", "queued", "running", "steps", "tokens_prefilled",
+         "tokens_generated", "tokens_reused", "requests_done", "requests_failed", "requests_cancelled")
+page = Page("no_counters" not in sys.argv)
 try:
-    main()
+    Worker(sys.argv[2:]).main(sys.argv[1])
 except (BrokenPipeError, KeyboardInterrupt):
     os._exit(0)

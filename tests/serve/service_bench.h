@@ -1,0 +1,65 @@
+/*
+ * service_bench: a model service around stub_worker.py, its loop, and clients that note what becomes of their
+ * jobs, for the tests of model_service.
+ */
+#ifndef HEARTH_TESTS_SERVICE_BENCH_H
+#define HEARTH_TESTS_SERVICE_BENCH_H
+
+#include <event2/event.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/test_main.h"
+#include "serve/model_service.h"
+
+#define BENCH_MAX_ARGS 16
+
+typedef struct bench {
+    struct event_base *base;
+    service_config cfg;
+    model_service *service;
+    char dir[64], seen[128], stub[512];
+    char *argv[BENCH_MAX_ARGS];
+    char *log; /* what was logged */
+    size_t n_changes;
+} bench;
+
+typedef struct client {
+    service_job job;
+    size_t n_tokens, n_frames;
+    char text[4096]; /* of the reply or answer, cut */
+    char reason[32]; /* of the done frame */
+    bool ended;      /* by a frame */
+    bool lost;
+    status code; /* of the error frame or the loss */
+    char message[400];
+    void (*then)(struct client *c); /* called at its end */
+    void *then_ctx;
+} client;
+
+/* Limits that make tests short: stall 400 ms, grace 300 ms, tick 10 ms, 2 respawns; the rest as usual. */
+service_limits bench_limits(void);
+/* mode: words for the stub, "" = none. `program` replaces it (NULL = the stub). Does not start it. */
+void bench_open(bench *b, const char *mode, const service_limits *limits, const char *program);
+void bench_start(bench *b); /* and waits until it is ready */
+void bench_close(bench *b);
+
+/* Runs the loop until cond(ctx); fails after 30 s. */
+void bench_until(bench *b, bool (*cond)(void *ctx), void *ctx);
+void bench_run_ms(bench *b, unsigned ms);
+bool bench_is_ready(void *ctx); /* ctx: the bench */
+
+/* A generate line with the prompt. */
+void client_fill(client *c, const char *id, uint32_t key, const char *prompt);
+status client_submit(bench *b, client *c, const char *id, uint32_t key, const char *prompt);
+/* {"op":…} with the rest of the line's members; a light job. */
+status client_submit_op(bench *b, client *c, const char *id, const char *members);
+void client_wait(bench *b, client *c); /* until it has ended or is lost */
+bool client_is_over(void *ctx);        /* ctx: the client */
+
+service_info bench_info(const bench *b);
+/* How often the stub has read a line that holds `text`; *first (may be NULL): in which line, from 0. */
+size_t bench_seen(const bench *b, const char *text, size_t *first);
+size_t bench_logged(const bench *b, const char *text);
+
+#endif

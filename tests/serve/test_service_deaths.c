@@ -1,0 +1,415 @@
+/*
+ * model_service when its worker dies, breaks the protocol, stands still or cannot be started: PROTOCOL 6, and
+ * FAILURES H1 and L2.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "serve/service_bench.h"
+
+static bool is_failed(void *ctx)
+{
+    return bench_info(ctx).state == SERVICE_FAILED;
+}
+
+static bool is_stalled(void *ctx)
+{
+    return bench_info(ctx).state == SERVICE_STALLED;
+}
+
+static bool has_started_twice_and_is_ready(void *ctx)
+{
+    return bench_info(ctx).n_starts == 2 && bench_is_ready(ctx);
+}
+
+static bool has_token(void *ctx)
+{
+    return ((client *)ctx)->n_tokens > 0;
+}
+
+/*
+ * Deaths.
+ */
+static void a_death_ends_what_runs_and_nothing_else(void **state)
+{
+    static const struct {
+        const char *last_words;
+        worker_cause cause;
+        const char *logged;
+    } rows[] = {{"die", WORKER_EXITED, "exit status 3"},
+                {"kill", WORKER_KILLED, "signal 11"},
+                {"close hang", WORKER_KILLED, "signal 9"}};
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        bench b;
+        client dying, other, waiting;
+        char prompt[64];
+        bench_open(&b, "lanes 1", NULL, NULL);
+        bench_start(&b);
+        client_submit(&b, &other, "other", 0, "say x hang");
+        bench_until(&b, has_token, &other);
+        snprintf(prompt, sizeof prompt, "say half %s", rows[i].last_words);
+        client_submit(&b, &dying, "dying", 0, prompt);
+        client_submit(&b, &waiting, "waiting", 0, "say whole");
+        client_wait(&b, &dying);
+        client_wait(&b, &other);
+        assert_string_equal(dying.text, "half "); /* what it said before it died has arrived */
+        assert_true(dying.lost && dying.code == ST_WORKER_CRASHED);
+        assert_true(other.lost && other.code == ST_WORKER_CRASHED);
+        client_wait(&b, &waiting);
+        assert_string_equal(waiting.text, "whole ");
+        assert_int_equal(bench_info(&b).n_deaths[rows[i].cause], 1);
+        assert_int_equal(bench_info(&b).n_starts, 2);
+        assert_true(bench_logged(&b, rows[i].logged) > 0);
+        assert_int_equal(bench_logged(&b, "worker=gone"), 1);
+        bench_close(&b);
+    }
+}
+
+static void broken_protocol_costs_the_worker(void **state)
+{
+    static const struct {
+        const char *prompt, *detail;
+    } rows[] = {
+        {"say x garbage hang", "broken_protocol"},    {"say x stray", "no request that runs"},
+        {"say x never hang", "no request that runs"}, {"say x no_id hang", "without an id"},
+        {"say x error_no_id hang", "without an id"},  {"say x ready hang", "second ready"},
+        {"say x accept hang", "second accepted"},     {"say x answer hang", "answer of an op"},
+        {"say x attach hang", "attachment"},
+    };
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        bench b;
+        client c, next;
+        bench_open(&b, "", NULL, NULL);
+        bench_start(&b);
+        client_submit(&b, &c, "c", 0, rows[i].prompt);
+        client_wait(&b, &c);
+        if (strcmp(rows[i].prompt, "say x stray") == 0) {
+            assert_string_equal(c.reason, "stop"); /* it had ended before the break */
+        } else {
+            assert_true(c.lost && c.code == ST_WORKER_CRASHED);
+        }
+        assert_string_equal(c.text, "x ");
+        bench_until(&b, has_started_twice_and_is_ready, &b);
+        client_submit(&b, &next, "next", 0, "say y");
+        client_wait(&b, &next);
+        assert_string_equal(next.text, "y ");
+        assert_int_equal(bench_info(&b).n_deaths[WORKER_BROKEN], 1);
+        assert_int_equal(bench_logged(&b, "cause=broken_protocol"), 1);
+        assert_true(bench_logged(&b, rows[i].detail) > 0);
+        bench_close(&b);
+    }
+}
+
+static void a_worker_that_starts_badly_is_given_up(void **state)
+{
+    static const struct {
+        const char *mode;
+        worker_cause cause;
+    } rows[] = {{"exit", WORKER_EXITED},
+                {"garbage", WORKER_BROKEN},
+                {"two_ready", WORKER_BROKEN},
+                {"early", WORKER_BROKEN},
+                {"stuck", WORKER_STALLED}};
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        bench b;
+        client waiting, late;
+        bench_open(&b, rows[i].mode, NULL, NULL);
+        bool submitted = i != 2; /* a ready frame comes before the second one */
+        if (submitted) {
+            assert_int_equal(client_submit(&b, &waiting, "w", 0, "say x"), ST_OK);
+        }
+        service_start(b.service);
+        bench_until(&b, is_failed, &b);
+        if (submitted) {
+            client_wait(&b, &waiting);
+            assert_true(waiting.lost && waiting.code == ST_WORKER_CRASHED);
+        }
+        service_info info = bench_info(&b);
+        assert_int_equal(info.n_starts, 3); /* max_respawns is 2 */
+        assert_int_equal(info.n_deaths[rows[i].cause], 3);
+        assert_int_equal(bench_logged(&b, "wait_ms=0 "), 1);
+        assert_int_equal(bench_logged(&b, "wait_ms=250 "), 1);
+        assert_int_equal(client_submit(&b, &late, "l", 0, "say x"), ST_WORKER_CRASHED); /* at once */
+        assert_int_equal(bench_info(&b).n_starts, 3);
+        bench_close(&b);
+    }
+}
+
+static void a_token_is_a_new_beginning(void **state)
+{
+    bench b;
+    client c;
+    bench_open(&b, "", NULL, NULL);
+    bench_start(&b);
+    for (int i = 0; i < 5; i++) { /* more than max_respawns */
+        client_submit(&b, &c, "c", 0, "say x die");
+        client_wait(&b, &c);
+        assert_true(c.lost);
+    }
+    client_submit(&b, &c, "c", 0, "say y");
+    client_wait(&b, &c);
+    assert_string_equal(c.text, "y ");
+    assert_int_equal(bench_logged(&b, "wait_ms=0 "), 5);
+    bench_close(&b);
+}
+
+static void without_a_token_in_between_deaths_add_up(void **state)
+{
+    bench b;
+    client c;
+    bench_open(&b, "", NULL, NULL);
+    bench_start(&b);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(client_submit(&b, &c, "c", 0, "die"), ST_OK);
+        client_wait(&b, &c);
+        assert_true(c.lost && c.code == ST_WORKER_CRASHED);
+    }
+    bench_until(&b, is_failed, &b);
+    assert_int_equal(bench_info(&b).n_starts, 3);
+    bench_close(&b);
+}
+
+static void found_dead_while_idle(void **state)
+{
+    bench b;
+    client c;
+    bench_open(&b, "", NULL, NULL);
+    bench_start(&b);
+    kill(bench_info(&b).pid, SIGKILL);
+    bench_until(&b, has_started_twice_and_is_ready, &b); /* nobody asked */
+    client_submit(&b, &c, "c", 0, "say x");
+    client_wait(&b, &c);
+    assert_string_equal(c.text, "x ");
+    assert_int_equal(bench_info(&b).n_deaths[WORKER_KILLED], 1);
+    assert_true(bench_logged(&b, "signal 9") == 1);
+    bench_close(&b);
+}
+
+/* FAILURES L2: 100 requests for a corrupt file. */
+static void a_failed_load_is_remembered(void **state)
+{
+    bench b;
+    client waiting, c;
+    char mode[128];
+    bench_open(&b, "", NULL, NULL);
+    snprintf(mode, sizeof mode, "%s/bad", b.dir);
+    static char word[] = "bad_if";
+    b.argv[3] = word;
+    b.argv[4] = mode;
+    fclose(fopen(mode, "w"));
+    client_submit(&b, &waiting, "w", 0, "say x");
+    service_start(b.service);
+    client_wait(&b, &waiting);
+    assert_true(waiting.lost && waiting.code == ST_LOAD_FAILED);
+    assert_non_null(strstr(waiting.message, "blk.0.attn_q.weight"));
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(client_submit(&b, &c, "c", 0, "say x"), ST_LOAD_FAILED);
+        assert_non_null(strstr(c.message, "blk.0.attn_q.weight"));
+    }
+    bench_run_ms(&b, 1100);
+    assert_int_equal(bench_info(&b).n_starts, 1);                    /* nobody asked: not tried again */
+    assert_int_equal(client_submit(&b, &c, "c", 0, "say x"), ST_OK); /* 1 s has passed */
+    client_wait(&b, &c);
+    assert_true(c.lost && c.code == ST_LOAD_FAILED);
+    assert_int_equal(bench_info(&b).n_starts, 2);
+    assert_int_equal(bench_logged(&b, "retry_ms=2000"), 1);
+    remove(mode);
+    bench_run_ms(&b, 1100);
+    assert_int_equal(client_submit(&b, &c, "c", 0, "say x"), ST_LOAD_FAILED); /* not before 2 s */
+    bench_run_ms(&b, 1000);
+    assert_int_equal(client_submit(&b, &c, "c", 0, "say x"), ST_OK);
+    client_wait(&b, &c);
+    assert_string_equal(c.text, "x "); /* the file was mended */
+    bench_close(&b);
+}
+
+static void a_load_belongs_to_the_daemon(void **state)
+{
+    bench b;
+    client c;
+    char flag[128];
+    static char word[] = "slow";
+    bench_open(&b, "", NULL, NULL);
+    snprintf(flag, sizeof flag, "%s/go", b.dir);
+    b.argv[3] = word;
+    b.argv[4] = flag;
+    service_start(b.service);
+    client_submit(&b, &c, "c", 0, "say never");
+    bench_run_ms(&b, 1000); /* longer than the stall limit, but its counters move */
+    assert_int_equal(bench_info(&b).state, SERVICE_LOADING);
+    service_cancel(b.service, &c.job);
+    fclose(fopen(flag, "w"));
+    bench_until(&b, bench_is_ready, &b);
+    assert_int_equal(bench_info(&b).n_starts, 1);
+    bench_close(&b);
+}
+
+static void a_program_that_does_not_exist(void **state)
+{
+    bench b;
+    client c;
+    bench_open(&b, "", NULL, "/nonexistent/worker");
+    client_submit(&b, &c, "c", 0, "say x");
+    service_start(b.service);
+    client_wait(&b, &c);
+    assert_true(c.lost && c.code == ST_WORKER_CRASHED);
+    assert_true(is_failed(&b));
+    assert_non_null(strstr(bench_info(&b).failure, "/nonexistent/worker"));
+    bench_close(&b);
+}
+
+/* EMFILE: the requests that wait fail at once, the daemon goes on and so does the model, later. */
+static void no_descriptors_for_a_worker(void **state)
+{
+    bench b;
+    client c, next;
+    struct rlimit before, few;
+    bench_open(&b, "", NULL, NULL);
+    bench_start(&b);
+    getrlimit(RLIMIT_NOFILE, &before);
+    few = before;
+    few.rlim_cur = 3;
+    setrlimit(RLIMIT_NOFILE, &few);
+    client_submit(&b, &c, "c", 0, "die");
+    client_wait(&b, &c);
+    client_submit(&b, &next, "next", 0, "say x");
+    client_wait(&b, &next);
+    setrlimit(RLIMIT_NOFILE, &before);
+    assert_true(next.lost && next.code == ST_WORKER_CRASHED);
+    assert_true(bench_info(&b).n_deaths[WORKER_NOT_STARTED] > 0);
+    assert_true(bench_logged(&b, "Too many open files") > 0);
+    bench_until(&b, has_started_twice_and_is_ready, &b);
+    client_submit(&b, &next, "next", 0, "say x");
+    client_wait(&b, &next);
+    assert_string_equal(next.text, "x ");
+    bench_close(&b);
+}
+
+/*
+ * Stall.
+ */
+static void a_standstill_costs_the_worker(void **state)
+{
+    static const char *const rows[][2] = {
+        {"", "say x still hang"}, {"", "say x freeze"}, {"no_counters", "say x hang"}};
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        bench b;
+        client c, next;
+        bench_open(&b, rows[i][0], NULL, NULL);
+        bench_start(&b);
+        client_submit(&b, &c, "c", 0, rows[i][1]);
+        client_wait(&b, &c);
+        assert_true(c.lost && c.code == ST_WORKER_CRASHED);
+        assert_string_equal(c.text, "x ");
+        bench_until(&b, has_started_twice_and_is_ready, &b);
+        assert_int_equal(bench_info(&b).n_deaths[WORKER_STALLED], 1);
+        assert_int_equal(bench_logged(&b, "cause=stalled"), 1);
+        client_submit(&b, &next, "next", 0, "say y");
+        client_wait(&b, &next);
+        assert_string_equal(next.text, "y ");
+        bench_close(&b);
+    }
+}
+
+static void progress_is_never_killed(void **state)
+{
+    bench b;
+    client c;
+    bench_open(&b, "", NULL, NULL);
+    bench_start(&b);
+    client_submit(&b, &c, "c", 0, "wait 1.5 say x"); /* 4 times the limit without a frame */
+    client_wait(&b, &c);
+    assert_string_equal(c.text, "x ");
+    bench_run_ms(&b, 600); /* and an idle worker moves nothing */
+    assert_int_equal(bench_info(&b).n_starts, 1);
+    bench_close(&b);
+}
+
+/* FAILURES H1: not healthy within the limit, also when nobody asks it for anything. */
+static void a_suspended_worker_is_not_healthy(void **state)
+{
+    bench b;
+    bench_open(&b, "", NULL, NULL);
+    bench_start(&b);
+    kill(bench_info(&b).pid, SIGSTOP);
+    bench_until(&b, is_stalled, &b);
+    kill(bench_info(&b).pid, SIGCONT);
+    bench_until(&b, bench_is_ready, &b);
+    assert_int_equal(bench_info(&b).n_starts, 1);
+    bench_close(&b);
+}
+
+static void a_standstill_shows_before_the_end(void **state)
+{
+    bench b;
+    client c;
+    service_limits l = bench_limits();
+    l.stall_ms = 3000;
+    bench_open(&b, "", &l, NULL);
+    bench_start(&b);
+    client_submit(&b, &c, "c", 0, "say x still hang");
+    bench_until(&b, is_stalled, &b);
+    assert_int_equal(bench_info(&b).n_deaths[WORKER_STALLED], 0);
+    bench_close(&b);
+}
+
+/* Time that stands still for the worker and the daemon alike, by a clock that jumps. */
+static void time_without_the_daemon_does_not_count(void **state)
+{
+    bench b;
+    client c;
+    clock_fake clock;
+    clock_fake_init(&clock, 1000000000, 0);
+    bench_open(&b, "", NULL, NULL);
+    service_free(b.service);
+    b.cfg.clock = &clock.src;
+    b.cfg.limits.stall_ms = 30000;
+    assert_int_equal(service_open(b.base, &b.cfg, &b.service, NULL), ST_OK);
+    bench_start(&b);
+    client_submit(&b, &c, "c", 0, "say x still hang");
+    bench_until(&b, has_token, &c);
+    bench_run_ms(&b, 50);
+    clock_fake_advance_ms(&clock, 3600000); /* stopped for an hour */
+    bench_run_ms(&b, 50);
+    assert_false(c.lost);
+    for (int i = 0; i < 31; i++) { /* 31 s that the daemon did see */
+        clock_fake_advance_ms(&clock, 1000);
+        bench_run_ms(&b, 25);
+    }
+    client_wait(&b, &c);
+    assert_true(c.lost);
+    assert_int_equal(bench_info(&b).n_deaths[WORKER_STALLED], 1);
+    bench_close(&b);
+}
+
+#define TEST(name) cmocka_unit_test(name)
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_death_ends_what_runs_and_nothing_else),
+        TEST(broken_protocol_costs_the_worker),
+        TEST(a_worker_that_starts_badly_is_given_up),
+        TEST(a_token_is_a_new_beginning),
+        TEST(without_a_token_in_between_deaths_add_up),
+        TEST(found_dead_while_idle),
+        TEST(a_failed_load_is_remembered),
+        TEST(a_load_belongs_to_the_daemon),
+        TEST(a_program_that_does_not_exist),
+        TEST(no_descriptors_for_a_worker),
+        TEST(a_standstill_costs_the_worker),
+        TEST(progress_is_never_killed),
+        TEST(a_suspended_worker_is_not_healthy),
+        TEST(a_standstill_shows_before_the_end),
+        TEST(time_without_the_daemon_does_not_count),
+    };
+    signal(SIGPIPE, SIG_IGN);
+    if (argc > 1) {
+        cmocka_set_test_filter(argv[1]);
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
