@@ -6,27 +6,36 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "serve/completion_run.h"
+#include "serve/api.h"
 #include "serve/http.h"
-#include "serve/routes.h"
-#include "serve/worker_link.h"
 
-#define FLUSH_TICKS 75  /* how long clients may take for their last bytes: 1.5 s */
-#define STOP_TICKS  200 /* and the whole stop: 4 s */
-#define TICK_US     20000
+/* The stop: up to drain_ms for replies, then they are ended; then clients get FLUSH_MS for their last bytes and workers
+ * their stop_grace_ms, and whatever is left after LAST_MS is cut. */
+#define FLUSH_MS 1000
+#define LAST_MS  1600
+#define TICK_US  20000
 
 typedef struct serve_daemon {
     const serve_config *cfg;
+    const clock_src *clock;
     struct event_base *base;
     struct event *on_term, *on_int, *tick;
     http_server *http;
-    completion_service service;
+    api_context api;
+    models *models;
+    keys *keys;
+    request_table *requests;
+    metrics metrics;
     bool announced;
-    bool stopping;
-    bool worker_stopped;
-    unsigned n_ticks;
+    bool stopping, cut;
+    uint64_t stop_ns, stopped_ns; /* since when it stops; since when no worker is left, 0 = not yet */
     int rc;
 } serve_daemon;
+
+static uint64_t ms_since(const serve_daemon *d, uint64_t ns)
+{
+    return (uint64_t)clock_ms_between(ns, clock_mono_ns(d->clock));
+}
 
 /* Ends what runs; on_tick leaves the loop when that is done. */
 static void begin_stop(serve_daemon *d, int rc)
@@ -34,49 +43,62 @@ static void begin_stop(serve_daemon *d, int rc)
     const struct timeval tick = {0, TICK_US};
     d->stopping = true;
     d->rc = rc;
+    d->stop_ns = clock_mono_ns(d->clock);
     http_server_drain(d->http);
-    worker_link_stop(d->service.link);
+    models_drain(d->models);
     event_add(d->tick, &tick);
 }
 
-static void on_ready(void *ctx)
-{
-    serve_daemon *d = ctx;
-    if (!d->announced) {
-        d->announced = true;
-        log_emit(LOG_INFO, "serve", "listening=%s model=\"%s\"", http_server_url(d->http),
-                 d->cfg->models[0].id);
-        if (d->cfg->listening) {
-            d->cfg->listening(d->cfg->listening_ctx, http_server_url(d->http));
-        }
-    }
-}
-
-static void on_failed(void *ctx)
-{
-    serve_daemon *d = ctx;
-    log_emit(LOG_ERROR, "serve", "event=given_up model=\"%s\" reason=\"no worker can be started\"",
-             d->cfg->models[0].id);
-    d->worker_stopped = true;
-    if (!d->stopping) {
-        begin_stop(d, 1);
-    }
-}
-
-static void on_stopped(void *ctx)
-{
-    serve_daemon *d = ctx;
-    d->worker_stopped = true;
-}
-
-/* While stopping: the last bytes of the answers are on their way, and the worker on its. */
+/* The last bytes of the answers are on their way, and the workers on theirs. */
 static void on_tick(evutil_socket_t fd, short what, void *ctx)
 {
     serve_daemon *d = ctx;
-    d->n_ticks++;
-    bool flushed = http_server_n_connections(d->http) == 0 || d->n_ticks >= FLUSH_TICKS;
-    if ((d->worker_stopped && flushed) || d->n_ticks >= STOP_TICKS) {
+    uint64_t ms = ms_since(d, d->stop_ns);
+    if (!d->cut && ms >= d->cfg->drain_ms) {
+        d->cut = true;
+        log_emit(LOG_INFO, "serve", "event=cut connections=%zu", http_server_n_connections(d->http));
+        models_cut(d->models);
+    }
+    if (d->stopped_ns == 0 && models_stopped(d->models)) {
+        d->stopped_ns = clock_mono_ns(d->clock);
+    }
+    bool flushed = http_server_n_connections(d->http) == 0;
+    bool patient = d->stopped_ns == 0 || (!flushed && ms_since(d, d->stopped_ns) < FLUSH_MS);
+    if (!patient || ms >= d->cfg->drain_ms + LAST_MS) {
         event_base_loopbreak(d->base);
+    }
+}
+
+static void announce(serve_daemon *d)
+{
+    d->announced = true;
+    log_emit(LOG_INFO, "serve", "listening=%s models=%zu", http_server_url(d->http), models_count(d->models));
+    if (d->cfg->listening) {
+        d->cfg->listening(d->cfg->listening_ctx, http_server_url(d->http));
+    }
+}
+
+/* At the start: is every model ready or failed, and one of them ready? */
+static void on_changed(void *ctx, model_service *changed)
+{
+    serve_daemon *d = ctx;
+    size_t n_ready = 0, n_failed = 0;
+    if (d->announced || d->stopping) {
+        return;
+    }
+    for (size_t i = 0; i < models_count(d->models); i++) {
+        service_state state = service_state_now(models_at(d->models, i));
+        n_ready += state == SERVICE_READY;
+        n_failed += state == SERVICE_FAILED;
+    }
+    if (n_ready + n_failed < models_count(d->models)) {
+        return;
+    }
+    if (n_ready > 0) {
+        announce(d);
+    } else {
+        log_emit(LOG_ERROR, "serve", "event=start_failed error=\"no model can be served\"");
+        begin_stop(d, 1);
     }
 }
 
@@ -92,20 +114,13 @@ static void on_signal(evutil_socket_t sig, short what, void *ctx)
     begin_stop(d, 0);
 }
 
-static status open_all(serve_daemon *d, err *e)
+static size_t n_connections(void *ctx)
 {
-    const worker_link_config link = {.argv = d->cfg->models[0].worker_argv,
-                                     .clock = d->service.clock,
-                                     .ready = on_ready,
-                                     .failed = on_failed,
-                                     .stopped = on_stopped,
-                                     .ctx = d};
-    http_config http = http_config_default();
-    http.host = d->cfg->host;
-    http.port = d->cfg->port;
-    http.max_body_bytes = d->cfg->max_body_bytes;
-    http.handler = (http_handler){routes_head, routes_request, &d->service};
-    http.clock = d->service.clock;
+    return http_server_n_connections(((serve_daemon *)ctx)->http);
+}
+
+static status open_loop(serve_daemon *d, err *e)
+{
     d->base = event_base_new();
     if (!d->base) {
         return err_set(e, ST_IO, NULL, "cannot make an event loop");
@@ -117,15 +132,60 @@ static status open_all(serve_daemon *d, err *e)
         evsignal_add(d->on_int, NULL) != 0) {
         return err_set(e, ST_NOMEM, NULL, "out of memory");
     }
-    status st = http_server_open(d->base, &http, &d->http, e); /* first: a taken port starts no worker */
-    return st == ST_OK ? worker_link_open(d->base, &link, &d->service.link, e) : st;
+    return ST_OK;
 }
 
-/* Waiting clients are cut first: they still reach into the link. */
+/* The socket first: a taken port starts no worker. */
+static status open_http(serve_daemon *d, err *e)
+{
+    http_config http = http_config_default();
+    http.host = d->cfg->host;
+    http.port = d->cfg->port;
+    http.unix_path = d->cfg->unix_path;
+    http.max_body_bytes = d->cfg->max_body_bytes;
+    http.handler = (http_handler){api_head, api_request, &d->api};
+    http.on_exchange = api_exchange;
+    http.on_exchange_ctx = &d->api;
+    http.clock = d->clock;
+    return http_server_open(d->base, &http, &d->http, e);
+}
+
+static status open_all(serve_daemon *d, err *e)
+{
+    status st = open_loop(d, e);
+    if (st == ST_OK && d->cfg->keys_path) {
+        st = keys_open(d->cfg->keys_path, &d->keys, e);
+    }
+    if (st == ST_OK) {
+        st = request_table_new(&d->requests);
+    }
+    if (st == ST_OK) {
+        st = models_open(d->base, d->cfg, d->clock, on_changed, d, &d->models, e);
+    }
+    if (st != ST_OK) {
+        return st;
+    }
+    d->api = (api_context){.base = d->base,
+                           .clock = d->clock,
+                           .models = d->models,
+                           .keys = d->keys,
+                           .requests = d->requests,
+                           .metrics = &d->metrics,
+                           .keepalive_ms = d->cfg->sse_keepalive_ms,
+                           .keepalive_kind = d->cfg->sse_keepalive_kind,
+                           .started_ns = clock_mono_ns(d->clock),
+                           .n_connections = n_connections,
+                           .n_connections_ctx = d};
+    return open_http(d, e);
+}
+
+/* Waiting clients are cut first: they still reach into the rest. */
 static void close_all(serve_daemon *d)
 {
     http_server_free(d->http);
-    worker_link_free(d->service.link);
+    models_free(d->models);
+    request_table_free(d->requests);
+    keys_free(d->keys);
     struct event *events[] = {d->on_term, d->on_int, d->tick};
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
         if (events[i]) {
@@ -149,16 +209,15 @@ serve_config serve_config_default(void)
 int serve_run(const serve_config *cfg)
 {
     err e;
-    serve_daemon d = {.cfg = cfg, .rc = 1};
+    serve_daemon d = {.cfg = cfg, .clock = cfg->clock ? cfg->clock : clock_system(), .rc = 1};
     struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
-    d.service.model_id = cfg->models[0].id;
-    d.service.clock = clock_system();
     event_set_mem_functions(mem_alloc, mem_realloc, mem_free);
     sigaction(SIGPIPE, &ignore, &before); /* a client or worker that is gone is an error of write */
+    err_clear(&e);
     if (open_all(&d, &e) != ST_OK) {
         log_emit(LOG_ERROR, "serve", "event=start_failed error=\"%s\"", e.msg);
     } else {
-        worker_link_start(d.service.link);
+        models_start(d.models);
         event_base_dispatch(d.base);
     }
     close_all(&d);

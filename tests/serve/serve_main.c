@@ -1,44 +1,108 @@
 /*
- * serve_main [-b MAX_BODY] [-h HOST] [-p PORT] WORKER [ARG …]: the daemon around any worker, for
- * serve_script.py. It serves the model "stub" on 127.0.0.1 (HOST) and says "listening on URL" on stderr, as
- * hearth serve does.
+ * serve_main [-o NAME=VALUE …] WORKER [ARG …] [and WORKER [ARG …]]…: the daemon around any workers, for the
+ * scripts. It serves the models "stub", "stub-2" … on 127.0.0.1 and says "listening on URL" on stderr, as
+ * hearth serve does. NAME: host, keys, unix (paths), keepalive_kind (comment, delta), or a number: port, body,
+ * waiting, waiting_bytes, stall, grace, steady, stop_grace, tick, drain, keepalive (all in ms), respawns.
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "serve/serve.h"
+
+#define MAX_MODELS 8
 
 static void print_listening(void *ctx, const char *url)
 {
     fprintf(stderr, "listening on %s\n", url);
 }
 
+static int set_text(serve_config *cfg, const char *name, const char *value)
+{
+    if (strcmp(name, "host") == 0) {
+        cfg->host = value[0] ? value : NULL;
+    } else if (strcmp(name, "keys") == 0) {
+        cfg->keys_path = value;
+    } else if (strcmp(name, "unix") == 0) {
+        cfg->unix_path = value;
+    } else if (strcmp(name, "keepalive_kind") == 0) {
+        cfg->sse_keepalive_kind = strcmp(value, "delta") == 0 ? SSE_KEEPALIVE_DELTA : SSE_KEEPALIVE_COMMENT;
+    } else {
+        return 0;
+    }
+    return 1;
+}
+
+static int set_number(serve_config *cfg, const char *name, uint64_t value)
+{
+    service_limits *l = &cfg->limits;
+    const struct {
+        const char *name;
+        uint64_t *at;
+    } numbers[] = {{"body", &cfg->max_body_bytes},
+                   {"waiting", &l->max_waiting},
+                   {"waiting_bytes", &l->max_waiting_bytes},
+                   {"stall", &l->stall_ms},
+                   {"grace", &l->cancel_grace_ms},
+                   {"steady", &l->steady_ms},
+                   {"stop_grace", &l->stop_grace_ms},
+                   {"tick", &l->tick_ms},
+                   {"drain", &cfg->drain_ms},
+                   {"keepalive", &cfg->sse_keepalive_ms}};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        if (strcmp(name, numbers[i].name) == 0) {
+            *numbers[i].at = value;
+            return 1;
+        }
+    }
+    if (strcmp(name, "port") == 0) {
+        cfg->port = (uint16_t)value;
+    } else if (strcmp(name, "respawns") == 0) {
+        l->max_respawns = (unsigned)value;
+    } else {
+        return 0;
+    }
+    return 1;
+}
+
+static int set_option(serve_config *cfg, char *option)
+{
+    char *value = strchr(option, '=');
+    if (!value) {
+        return 0;
+    }
+    *value++ = 0;
+    return set_text(cfg, option, value) || set_number(cfg, option, strtoull(value, NULL, 10));
+}
+
 int main(int argc, char **argv)
 {
     static int log_fd = STDERR_FILENO;
-    serve_model model = {.id = "stub"};
+    serve_model list[MAX_MODELS];
+    char names[MAX_MODELS][16];
     serve_config cfg = serve_config_default();
-    cfg.models = &model;
-    cfg.n_models = 1;
-    cfg.listening = print_listening;
     int option;
-    while ((option = getopt(argc, argv, "+b:p:h:")) != -1) {
-        if (option == 'b') {
-            cfg.max_body_bytes = strtoul(optarg, NULL, 10);
-        } else if (option == 'p') {
-            cfg.port = (uint16_t)strtoul(optarg, NULL, 10);
-        } else if (option == 'h') {
-            cfg.host = optarg;
-        } else {
+    cfg.models = list;
+    cfg.listening = print_listening;
+    while ((option = getopt(argc, argv, "+o:")) != -1) {
+        if (option != 'o' || !set_option(&cfg, optarg)) {
             return 2;
         }
     }
-    if (optind >= argc) {
+    while (optind < argc && cfg.n_models < MAX_MODELS) {
+        size_t i = cfg.n_models++;
+        snprintf(names[i], sizeof names[i], i == 0 ? "stub" : "stub-%zu", i + 1);
+        list[i] = (serve_model){.id = names[i], .worker_argv = argv + optind};
+        while (optind < argc && strcmp(argv[optind], "and") != 0) {
+            optind++;
+        }
+        argv[optind++] = NULL;
+    }
+    if (cfg.n_models == 0) {
         return 2;
     }
-    model.worker_argv = argv + optind;
     log_set_sink(log_fd_sink, &log_fd, LOG_INFO);
     return serve_run(&cfg);
 }

@@ -142,7 +142,7 @@ class Shared(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.d = Daemon(options=["-b", "100000"])
+        cls.d = Daemon(options=["-o", "body=100000"])
 
     @classmethod
     def tearDownClass(cls):
@@ -420,7 +420,7 @@ class Deaths(unittest.TestCase):
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             port = s.getsockname()[1]
-        with tempfile.TemporaryDirectory() as t, Daemon("slow", t + "/go", options=["-p", str(port)], wait=False) as d:
+        with tempfile.TemporaryDirectory() as t, Daemon("slow", t + "/go", options=["-o", f"port={port}"], wait=False) as d:
             d.port = port
             self.assertTrue(until(lambda: accepts(port)))
             self.assertFalse(d.listening.is_set())
@@ -460,7 +460,7 @@ class Deaths(unittest.TestCase):
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             s.listen()
-            d = Daemon(options=["-p", str(s.getsockname()[1])], wait=False)
+            d = Daemon(options=["-o", f"port={s.getsockname()[1]}"], wait=False)
             self.assertEqual(d.process.wait(10), 1)
             d.reader.join(5)
             self.assertTrue(any("in use" in line for line in d.log), d.log)
@@ -473,7 +473,7 @@ class Deaths(unittest.TestCase):
                 s.bind(("::1", 0))
         except OSError:
             self.skipTest("no IPv6 here")
-        with Daemon(options=["-h", "::1"]) as d:
+        with Daemon(options=["-o", "host=::1"]) as d:
             self.assertTrue(any(line.startswith("listening on http://[::1]:") for line in d.log))
             c = http.client.HTTPConnection("::1", d.port, timeout=20)
             c.request("GET", "/health")
