@@ -164,17 +164,6 @@ int loop_wait_ms(const loop *l)
 /*
  * Beginning
  */
-static void prepare(loop *l, task *k)
-{
-    if (task_is_generation(k)) {
-        tasks_begin(l->desk.tasks, k);
-    }
-    k->job.request = k->request;
-    k->state = TASK_PREPARING;
-    k->preparer_has_it = true;
-    preparer_put(l->preparer, &k->job);
-}
-
 static bool needs_preparing(const task *k)
 {
     if (!k->request) {
@@ -197,7 +186,8 @@ static void move(loop *l, task *k)
 {
     if (k->state == TASK_WAITING) {
         if (needs_preparing(k)) {
-            prepare(l, k);
+            tasks_prepare(l->desk.tasks, k);
+            preparer_put(l->preparer, &k->job);
         } else if (!ops_must_wait(k)) {
             ops_answer(k, l->draining);
         }

@@ -115,13 +115,17 @@ static void forget_in_inbox(tasks *t, task *k)
     }
 }
 
-void tasks_begin(tasks *t, task *k)
+void tasks_prepare(tasks *t, task *k)
 {
-    k->begun = true;
-    if (k->multiplexed) {
-        t->n_begun++;
+    k->state = TASK_PREPARING;
+    k->job.request = k->request;
+    k->preparer_has_it = true;
+    t->n_preparing++;
+    if (task_is_generation(k)) {
+        k->begun = true;
+        t->n_begun += k->multiplexed;
+        forget_in_inbox(t, k);
     }
-    forget_in_inbox(t, k);
 }
 
 static void give_back(tasks *t, task *k)
@@ -156,6 +160,7 @@ void tasks_end(tasks *t, task *k)
 void tasks_settle(tasks *t, task *k)
 {
     k->preparer_has_it = false;
+    t->n_preparing--;
     if (k->orphan) {
         give_back(t, k);
     } else {

@@ -13,7 +13,7 @@
  * of the queues (its id is free again) and goes when the job comes back: tasks_settle.
  *
  * Memory is taken once. Their number is bounded: a task counts among the INBOX_MAX_ITEMS of the inbox until it
- * is begun (tasks_begin, generations) or gone (all others), and no more than max_begun multiplexed ones and a
+ * is begun (generations) or gone (all others), and no more than max_begun multiplexed ones and a
  * plain one are begun. One owner: the engine thread.
  */
 #ifndef HEARTH_WORKER_TASK_H
@@ -70,7 +70,8 @@ typedef struct task_queue {
 
 typedef struct tasks {
     task_queue plain, multiplexed;
-    size_t n;       /* in both queues */
+    size_t n;           /* in both queues */
+    size_t n_preparing; /* jobs with the preparer, also of those that ended */
     size_t n_begun; /* multiplexed generations past WAITING, also those that ended and wait for their job */
     uint64_t n_ended;
     /* private */
@@ -83,11 +84,11 @@ void tasks_close(tasks *t);
 /* Moves the item in. NULL: no memory (the item is still the caller's). Its id must not be in use. */
 task *tasks_add(tasks *t, const struct desk *d, inbox_item *item);
 task *tasks_find(const tasks *t, wire_string id);
-/* A generation waits no longer. The caller keeps n_begun within bounds. */
-void tasks_begin(tasks *t, task *k);
 /* It has said its last frame. */
 void tasks_end(tasks *t, task *k);
-/* Its job came back from the preparer. */
+/* WAITING -> PREPARING: k->job goes to the preparer. */
+void tasks_prepare(tasks *t, task *k);
+/* Its job came back. */
 void tasks_settle(tasks *t, task *k);
 task *task_of_job(prepare_job *job);
 

@@ -43,6 +43,8 @@ static void open_engine(loop_rig *r)
     r->tok = byte_tokenizer_open(&r->eos);
     cfg.tok = r->tok;
     cfg.max_sequences = RIG_LANES;
+    cfg.before_step = loop_before_step;
+    cfg.before_step_ctx = r->page;
     rig_open(&r->engine, &cfg);
     r->engine.model.script = say;
     r->engine.model.script_ctx = r;
@@ -64,13 +66,13 @@ void loop_rig_open_still(loop_rig *r, const char *says)
     memset(r, 0, sizeof *r);
     r->says = says;
     open_control(r);
+    must(status_page_open(-1, &r->page, NULL) == ST_OK, "no page");
     open_engine(r);
     must(pipe2(r->ends, O_CLOEXEC) == 0, "no pipe");
     must(fcntl(r->ends[0], F_SETPIPE_SZ, 1 << 20) > 0, "no large pipe");
     must(fcntl(r->ends[0], F_SETFL, O_NONBLOCK) == 0, "no mode");
     must(halt_open(&r->halt, NULL) == ST_OK && bell_open(&r->bell, NULL) == ST_OK, "no bell");
     must(output_open(r->ends[1], &r->halt, &r->bell, &r->out, NULL) == ST_OK, "no output");
-    must(status_page_open(-1, &r->page, NULL) == ST_OK, "no page");
     must(sessions_new(r->engine.en, 2, &r->sessions) == ST_OK, "no sessions");
     must(inbox_new(&r->bell, &r->box, NULL) == ST_OK, "no inbox");
     must(tasks_open(&r->tasks, r->box, TASKS_BEGUN_PER_LANE * RIG_LANES) == ST_OK, "no tasks");
@@ -147,24 +149,12 @@ void loop_rig_send(loop_rig *r, const char *line)
     must(inbox_push(r->box, &item) == ST_OK, "the inbox is full");
 }
 
-static bool is_preparing(const loop_rig *r)
-{
-    const task_queue queues[] = {r->tasks.plain, r->tasks.multiplexed};
-    for (size_t i = 0; i < 2; i++) {
-        for (const task *k = queues[i].first; k; k = k->next) {
-            if (k->preparer_has_it) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
 void loop_rig_run(loop_rig *r)
 {
     for (int n = 0; n < PATIENCE_NAPS; n++) {
         if (!loop_turn(&r->loop)) {
-            if (!r->preparing || !is_preparing(r)) {
+            bool room_comes = r->writing && !output_has_room(r->out);
+            if (!room_comes && (!r->preparing || r->tasks.n_preparing == 0)) {
                 return;
             }
             bell_wait(&r->bell, &r->halt, 10);
@@ -183,16 +173,9 @@ void loop_rig_turns(loop_rig *r, size_t n)
 void loop_rig_wait_prepared(loop_rig *r)
 {
     status_snapshot s;
-    uint64_t want = 0;
-    const task_queue queues[] = {r->tasks.plain, r->tasks.multiplexed};
-    for (size_t i = 0; i < 2; i++) {
-        for (const task *k = queues[i].first; k; k = k->next) {
-            want += k->preparer_has_it;
-        }
-    }
     for (int n = 0; n < PATIENCE_NAPS; n++) {
         status_page_read(r->page, &s);
-        if (s.row[STATUS_ROW_PREPARED] >= want) {
+        if (s.row[STATUS_ROW_PREPARED] >= r->tasks.n_preparing) {
             return;
         }
         nap();
