@@ -165,10 +165,19 @@ static bool may_wait(int fd)
     return kind == S_IFIFO || kind == S_IFSOCK || kind == S_IFCHR;
 }
 
+/* splitmix64. A plain count would beat with loops: of poll and read in turn always the read, for ever. */
+static uint64_t mix(uint64_t n)
+{
+    uint64_t x = n * 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
 static bool interrupt_now(void)
 {
     uint64_t n = atomic_fetch_add_explicit(&n_waits, 1, memory_order_relaxed) + 1;
-    if (n % eintr_each != 0) {
+    if (mix(n) % eintr_each != 0) {
         return false;
     }
     note(COUNT_EINTR);

@@ -48,6 +48,10 @@ int main(int argc, char **argv)
             cfg.warm = false;
             continue;
         }
+        if (strcmp(argv[i], "--no-sandbox") == 0) {
+            cfg.sandbox = false;
+            continue;
+        }
         if (!value) {
             return usage("an option lacks its value");
         }
