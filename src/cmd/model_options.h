@@ -19,28 +19,19 @@ typedef struct model_options_args {
     int64_t ctx;
 } model_options_args;
 
-/* Rows for a command's option table; `o` is a model_options_args. */
-#define MODEL_OPTION_ROWS(o)                                                                                   \
-    {"model",                                                                                                  \
-     'm',                                                                                                      \
-     ARG_TEXT,                                                                                                 \
-     &(o).model,                                                                                               \
-     0,                                                                                                        \
-     0,                                                                                                        \
-     "FILE  the model: a path, or a name in the model folder (default: ember)"},                               \
-        {"threads", 't', ARG_INT, &(o).threads, 1, 256, "N  compute threads (default: all that may be used)"}, \
-        {"cpu", 0, ARG_TEXT, &(o).cpu, 0, 0, "SET  at most this instruction set: ref, avx2, avx512, amx"},     \
-        {"ctx",                                                                                                \
-         'c',                                                                                                  \
-         ARG_INT,                                                                                              \
-         &(o).ctx,                                                                                             \
-         1,                                                                                                    \
-         16777216,                                                                                             \
-         "N  context in tokens (default: the model's, at most 8192)"},                                         \
-    {                                                                                                          \
-        "kv-type", 0, ARG_TEXT, &(o).kv_type, 0, 0,                                                            \
-            "TYPE  keep keys and values as f16 (default; logits, perplexity: f32) or f32"                      \
-    }
+/* Rows for a command's option table; `o` is a model_options_args. Without -m, and with it. */
+/* clang-format off */
+#define MODEL_LOAD_ROWS(o)                                                                                   \
+    {"threads", 't', ARG_INT, &(o).threads, 1, 256, "N  compute threads (default: all that may be used)"},   \
+    {"cpu", 0, ARG_TEXT, &(o).cpu, 0, 0, "SET  at most this instruction set: ref, avx2, avx512, amx"},       \
+    {"ctx", 'c', ARG_INT, &(o).ctx, 1, 16777216,                                                             \
+     "N  context in tokens (default: the model's, at most 8192)"},                                           \
+    {"kv-type", 0, ARG_TEXT, &(o).kv_type, 0, 0,                                                             \
+     "TYPE  keep keys and values as f16 (default; logits, perplexity: f32) or f32"}
+#define MODEL_OPTION_ROWS(o)                                                                                 \
+    {"model", 'm', ARG_TEXT, &(o).model, 0, 0, "FILE  the model: a path, or a name in the model folder"},    \
+    MODEL_LOAD_ROWS(o)
+/* clang-format on */
 
 /* Path of the model that `name` means, in path[cap]: a path that exists, else NAME or NAME.gguf in
  * $HEARTH_MODELS or $XDG_DATA_HOME/hearth/models or ~/.local/share/hearth/models. NULL, and the name `ember` if

@@ -1,6 +1,6 @@
 /*
- * hearth serve: the command line of the daemon; the work is in serve/. The worker it supervises is this
- * program.
+ * hearth serve: the command line of the daemon; the work is in serve/. The workers it supervises are this
+ * program, unless --worker-cmd names another.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,71 +12,236 @@
 #include "cmd/model_options.h"
 #include "serve/serve.h"
 
+#define MAX_MODELS    ARG_MAX_TEXTS
+#define MAX_WORDS     64
+#define MAX_TIMEOUT_S 86400
+#define ID_BYTES      256
+#define OPTION_BYTES  48
+
+typedef struct serve_args {
+    model_options_args load;
+    arg_texts models;
+    const char *host, *unix_path, *keys_path, *worker_cmd, *keepalive, *keepalive_kind;
+    int64_t port, max_body, max_queue, max_respawns, max_sessions, slow_reader_s;
+    double stall_s, grace_s, drain_s;
+    bool no_sandbox;
+} serve_args;
+
+/* Everything that serve_config borrows. */
+typedef struct command {
+    serve_model models[MAX_MODELS];
+    char ids[MAX_MODELS][ID_BYTES];
+    char paths[MAX_MODELS][4096];
+    char *words[MAX_MODELS][MAX_WORDS]; /* each worker's argv */
+    char self[4096], worker_cmd[4096];
+    char options[8][OPTION_BYTES]; /* --NAME=VALUE, the same for all workers */
+    size_t n_options;
+} command;
+
 static void print_listening(void *ctx, const char *url)
 {
     fprintf(stderr, "listening on %s\n", url);
 }
 
-/* "/models/ember.gguf" is served as "ember". */
-static void model_id(const char *path, char *id, size_t cap)
+/* "/models/ember.gguf" is served as "ember", another one of that name as "ember-2". */
+static void name_model(command *c, size_t i, const char *path)
 {
+    char base[ID_BYTES - 8];
     const char *slash = strrchr(path, '/');
-    snprintf(id, cap, "%.200s", slash ? slash + 1 : path);
-    char *dot = strrchr(id, '.');
-    if (dot && dot != id && strcmp(dot, ".gguf") == 0) {
+    unsigned n = 1;
+    snprintf(base, sizeof base, "%.200s", slash ? slash + 1 : path);
+    char *dot = strrchr(base, '.');
+    if (dot && dot != base && strcmp(dot, ".gguf") == 0) {
         *dot = 0;
+    }
+    snprintf(c->ids[i], ID_BYTES, "%s", base);
+    for (size_t k = 0; k < i; k++) {
+        if (strcmp(c->ids[k], c->ids[i]) == 0) {
+            snprintf(c->ids[i], ID_BYTES, "%s-%u", base, ++n);
+            k = SIZE_MAX; /* from the start: this name may be taken as well */
+        }
     }
 }
 
-static int serve(const model_options_args *m, char *path, const char *host, uint16_t port)
+static void add_option(command *c, const char *name, long long value)
 {
-    char self[4096], id[256], threads[40], ctx[40], cpu[32], kv[32];
-    char word[] = "worker", option_m[] = "--model";
-    ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
+    snprintf(c->options[c->n_options++], OPTION_BYTES, "--%s=%lld", name, value);
+}
+
+static void add_text_option(command *c, const char *name, const char *value)
+{
+    snprintf(c->options[c->n_options++], OPTION_BYTES, "--%s=%s", name, value);
+}
+
+static void put_options(command *c, const serve_args *a)
+{
+    if (a->load.threads) {
+        add_option(c, "threads", a->load.threads);
+    }
+    if (a->load.ctx) {
+        add_option(c, "ctx", a->load.ctx);
+    }
+    if (a->load.cpu) {
+        add_text_option(c, "cpu", a->load.cpu);
+    }
+    if (a->load.kv_type) {
+        add_text_option(c, "kv-type", a->load.kv_type);
+    }
+    if (a->max_sessions) {
+        add_option(c, "max-sessions", a->max_sessions);
+    }
+    add_option(c, "slow-reader-timeout", a->slow_reader_s);
+    if (a->no_sandbox) {
+        snprintf(c->options[c->n_options++], OPTION_BYTES, "--no-sandbox");
+    }
+}
+
+/* This program as the worker of each model. */
+static int own_workers(command *c, const serve_args *a)
+{
+    static char word[] = "worker", option_m[] = "--model";
+    ssize_t len = readlink("/proc/self/exe", c->self, sizeof c->self - 1);
     if (len <= 0) {
         fprintf(stderr, "hearth: serve: cannot find this program to start workers (/proc/self/exe)\n");
         return EXIT_FAILED;
     }
-    self[len] = 0;
-    snprintf(threads, sizeof threads, "--threads=%lld", (long long)m->threads);
-    snprintf(ctx, sizeof ctx, "--ctx=%lld", (long long)m->ctx);
-    snprintf(cpu, sizeof cpu, "--cpu=%s", m->cpu ? m->cpu : "");
-    snprintf(kv, sizeof kv, "--kv-type=%s", m->kv_type ? m->kv_type : "");
-    char *list[] = {self, word, option_m, path, NULL, NULL, NULL, NULL, NULL};
-    size_t n = 4;
-    if (m->threads) {
-        list[n++] = threads;
+    c->self[len] = 0;
+    put_options(c, a);
+    for (size_t i = 0; i < a->models.n || i == 0; i++) { /* without any -m: model_path_find says so */
+        size_t n = 0;
+        int rc = model_path_find(a->models.n ? a->models.at[i] : NULL, c->paths[i], sizeof c->paths[i]);
+        if (rc != EXIT_OK) {
+            return rc;
+        }
+        name_model(c, i, c->paths[i]);
+        c->words[i][n++] = c->self;
+        c->words[i][n++] = word;
+        c->words[i][n++] = option_m;
+        c->words[i][n++] = c->paths[i];
+        for (size_t k = 0; k < c->n_options; k++) {
+            c->words[i][n++] = c->options[k];
+        }
     }
-    if (m->ctx) {
-        list[n++] = ctx;
+    return EXIT_OK;
+}
+
+/* Another program, the same for each model; -m is only a name then. */
+static int foreign_workers(command *c, const serve_args *a)
+{
+    size_t n = 0;
+    snprintf(c->worker_cmd, sizeof c->worker_cmd, "%s", a->worker_cmd);
+    for (char *rest = NULL, *w = strtok_r(c->worker_cmd, " \t", &rest); w; w = strtok_r(NULL, " \t", &rest)) {
+        if (n == MAX_WORDS - 1) {
+            fprintf(stderr, "hearth: --worker-cmd: more than %d words\n", MAX_WORDS - 1);
+            return EXIT_USAGE;
+        }
+        c->words[0][n++] = w;
     }
-    if (m->cpu) {
-        list[n++] = cpu;
+    if (n == 0) {
+        fprintf(stderr, "hearth: --worker-cmd: names no program\n");
+        return EXIT_USAGE;
     }
-    if (m->kv_type) {
-        list[n++] = kv;
+    for (size_t i = 0; i < a->models.n || i == 0; i++) {
+        memcpy(c->words[i], c->words[0], sizeof c->words[0]);
+        name_model(c, i, a->models.n ? a->models.at[i] : "stub");
     }
-    model_id(path, id, sizeof id);
-    const serve_model served = {.id = id, .worker_argv = list};
+    return EXIT_OK;
+}
+
+static int read_keepalive(const serve_args *a, serve_config *cfg)
+{
+    char *end;
+    if (a->keepalive && strcmp(a->keepalive, "off") == 0) {
+        cfg->sse_keepalive_ms = 0;
+    } else if (a->keepalive) {
+        double s = strtod(a->keepalive, &end);
+        if (end == a->keepalive || *end || !(s >= 0.1 && s <= MAX_TIMEOUT_S)) {
+            fprintf(stderr, "hearth: --sse-keepalive %s: must be off or 0.1 to %d seconds\n", a->keepalive,
+                    MAX_TIMEOUT_S);
+            return EXIT_USAGE;
+        }
+        cfg->sse_keepalive_ms = (uint64_t)(s * 1000);
+    }
+    if (a->keepalive_kind && strcmp(a->keepalive_kind, "delta") == 0) {
+        cfg->sse_keepalive_kind = SSE_KEEPALIVE_DELTA;
+    } else if (a->keepalive_kind && strcmp(a->keepalive_kind, "comment") != 0) {
+        fprintf(stderr, "hearth: --sse-keepalive-kind %s: must be comment or delta\n", a->keepalive_kind);
+        return EXIT_USAGE;
+    }
+    return EXIT_OK;
+}
+
+/* A Unix socket alone, unless an address or a port is asked for too. */
+static void choose_sockets(const serve_args *a, serve_config *cfg)
+{
+    cfg->unix_path = a->unix_path;
+    if (a->unix_path && !a->host && a->port < 0) {
+        cfg->host = NULL;
+    } else {
+        cfg->host = a->host ? a->host : "127.0.0.1";
+        cfg->port = a->port < 0 ? 8080 : (uint16_t)a->port;
+    }
+}
+
+static int serve(const serve_args *a, command *c)
+{
+    instance_options checked; /* faults of --cpu and --kv-type are told here, not by the worker */
     serve_config cfg = serve_config_default();
-    cfg.models = &served;
-    cfg.n_models = 1;
-    cfg.host = host;
-    cfg.port = port;
+    int rc = model_options_instance(&a->load, KV_F16, &checked);
+    rc = rc ? rc : read_keepalive(a, &cfg);
+    rc = rc ? rc : a->worker_cmd ? foreign_workers(c, a) : own_workers(c, a);
+    if (rc != EXIT_OK) {
+        return rc;
+    }
+    cfg.models = c->models;
+    cfg.n_models = a->models.n ? a->models.n : 1;
+    for (size_t i = 0; i < cfg.n_models; i++) {
+        c->models[i] = (serve_model){.id = c->ids[i], .worker_argv = c->words[i]};
+    }
+    choose_sockets(a, &cfg);
+    cfg.keys_path = a->keys_path;
+    cfg.max_body_bytes = (size_t)a->max_body;
+    cfg.limits.max_waiting = (size_t)a->max_queue;
+    cfg.limits.max_respawns = (unsigned)a->max_respawns;
+    cfg.limits.stall_ms = (uint64_t)(a->stall_s * 1000);
+    cfg.limits.cancel_grace_ms = (uint64_t)(a->grace_s * 1000);
+    cfg.drain_ms = (uint64_t)(a->drain_s * 1000);
     cfg.listening = print_listening;
     return serve_run(&cfg) == 0 ? EXIT_OK : EXIT_FAILED;
 }
 
 int cmd_serve(int argc, char **argv)
 {
-    model_options_args model = {0};
-    const char *host = "127.0.0.1";
-    int64_t port = 8080;
+    serve_args a = {.port = -1,
+                    .max_body = (int64_t)SERVE_DEFAULT_MAX_BODY,
+                    .max_queue = 256,
+                    .max_respawns = 5,
+                    .slow_reader_s = 120,
+                    .stall_s = 30,
+                    .grace_s = 2,
+                    .drain_s = 3};
+    /* clang-format off */
     const cli_arg table[] = {
-        MODEL_OPTION_ROWS(model),
-        {"host", 0, ARG_TEXT, &host, 0, 0, "ADDRESS  to listen on (127.0.0.1)"},
-        {"port", 'p', ARG_INT, &port, 0, 65535, "N  to listen on (8080; 0: any free one)"},
+        {"model", 'm', ARG_TEXTS, &a.models, 0, 0, "FILE  a model: a path, or a name in the model folder; may be given several times"},
+        MODEL_LOAD_ROWS(a.load),
+        {"max-sessions", 0, ARG_INT, &a.max_sessions, 1, 65536, "N  requests that run at once, per model (8)"},
+        {"host", 0, ARG_TEXT, &a.host, 0, 0, "ADDRESS  to listen on (127.0.0.1)"},
+        {"port", 'p', ARG_INT, &a.port, 0, 65535, "N  to listen on (8080; 0: any free one)"},
+        {"unix", 0, ARG_TEXT, &a.unix_path, 0, 0, "PATH  listen on this socket; without --host and --port only there"},
+        {"api-keys", 0, ARG_TEXT, &a.keys_path, 0, 0, "FILE  ask for a key: a name and the SHA-256 of its key per line"},
+        {"max-body", 0, ARG_INT, &a.max_body, 1024, 1 << 30, "BYTES  of a request's body (6291456)"},
+        {"max-queue", 0, ARG_INT, &a.max_queue, 1, 65536, "N  requests that wait, per model (256)"},
+        {"stall-timeout", 0, ARG_FLOAT, &a.stall_s, 0.1, MAX_TIMEOUT_S, "SECONDS  without progress after which a worker is killed (30)"},
+        {"cancel-grace", 0, ARG_FLOAT, &a.grace_s, 0.1, MAX_TIMEOUT_S, "SECONDS  a worker has to obey a cancel (2)"},
+        {"slow-reader-timeout", 0, ARG_INT, &a.slow_reader_s, 1, MAX_TIMEOUT_S, "SECONDS  after which a reply that nobody reads ends (120)"},
+        {"drain-timeout", 0, ARG_FLOAT, &a.drain_s, 0, MAX_TIMEOUT_S, "SECONDS  replies have to finish after SIGTERM (3)"},
+        {"max-respawns", 0, ARG_INT, &a.max_respawns, 0, 1000000, "N  deaths of a worker without a token in between (5)"},
+        {"sse-keepalive", 0, ARG_TEXT, &a.keepalive, 0, 0, "SECONDS  after which a quiet stream gets a sign of life, or off (15)"},
+        {"sse-keepalive-kind", 0, ARG_TEXT, &a.keepalive_kind, 0, 0, "KIND  of that sign: comment (default) or delta"},
+        {"no-sandbox", 0, ARG_FLAG, &a.no_sandbox, 0, 0, "for debuggers: workers keep all rights"},
+        {"worker-cmd", 0, ARG_TEXT, &a.worker_cmd, 0, 0, "COMMAND  run this as the worker, words split at blanks; -m is only a name then (stub)"},
     };
+    /* clang-format on */
     const char *pos[1];
     size_t n_pos;
     int rc;
@@ -84,9 +249,6 @@ int cmd_serve(int argc, char **argv)
                     &n_pos, &rc)) {
         return rc;
     }
-    char path[4096];
-    instance_options checked; /* faults of --cpu and --kv-type are told here, not by the worker */
-    rc = model_path_find(model.model, path, sizeof path);
-    rc = rc ? rc : model_options_instance(&model, KV_F16, &checked);
-    return rc ? rc : serve(&model, path, host, (uint16_t)port);
+    static command c; /* too big for a stack; lives as long as the daemon */
+    return serve(&a, &c);
 }
