@@ -8,11 +8,11 @@
  *   (the model is parsed, threads may start)
  *   sandbox_seal      the memory limit gets its last value, and no thread can change limits or filters again.
  *
- * Inside: memory without execute permission, threads, and the descriptors that are open already. open → EACCES;
- * system calls that nobody thought of → ENOSYS, with one line in the log for the first; a new program or
- * process, a socket, another process' memory, and what else no worker ever asks for → killed by SIGSYS. Signals
- * reach only this process. The parent-death signal stays. On a kernel without Landlock the filter stands alone.
- * Adding a system call to the worker means adding it to the lists in sandbox_seccomp.c.
+ * Inside: memory without execute permission, threads, and the descriptors that are open already. open and stat
+ * → EACCES; system calls that nobody thought of → ENOSYS, with one line in the log for the first; a new program
+ * or process, a socket, another process' memory, and what else no worker ever asks for → killed by SIGSYS.
+ * Signals reach only this process. The parent-death signal stays. On a kernel without Landlock the filter stands
+ * alone. Adding a system call to the worker means adding it to the lists in sandbox_seccomp.c.
  *
  * There is no way back, and one sandbox in a process. Errors: ST_INTERNAL when it comes too late (there is a
  * second thread), ST_IO when the kernel refuses a part that it has: the worker must not go on then.

@@ -41,8 +41,12 @@ static const int allowed[] = {
     /* sandbox_seal ends this one */
     SCMP_SYS(seccomp)};
 
-/* Asked for by libraries that look for a file and do without: EACCES, whether or not there is Landlock. */
-static const int refused[] = {SCMP_SYS(open), SCMP_SYS(openat), SCMP_SYS(openat2), SCMP_SYS(creat)};
+/* Looking for a file is no crime, and done without: EACCES, whether or not there is Landlock. (newfstatat is
+ * answered in the trap.) */
+static const int refused[] = {SCMP_SYS(open),       SCMP_SYS(openat),   SCMP_SYS(openat2),
+                              SCMP_SYS(creat),      SCMP_SYS(stat),     SCMP_SYS(lstat),
+                              SCMP_SYS(statx),      SCMP_SYS(access),   SCMP_SYS(faccessat),
+                              SCMP_SYS(faccessat2), SCMP_SYS(readlink), SCMP_SYS(readlinkat)};
 
 /* Nothing in a worker asks for these: whoever does is not a worker any more. */
 static const int fatal[] = {

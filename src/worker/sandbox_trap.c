@@ -62,15 +62,26 @@ static void log_once(int number)
     (void)written; /* nobody is left to be told */
 }
 
-/* fstat of the C library is a newfstatat with an empty path; the filter cannot see that it is empty. */
-static bool is_fstat(int number, const ucontext_t *uc)
+/*
+ * fstat of the C library is a newfstatat with an empty path, and no filter sees that it is empty. With a path it
+ * is a stat: refused like the others.
+ */
+static bool is_stat(int number)
 {
 #ifdef SYS_newfstatat
-    return number == SYS_newfstatat && argument(uc, 3) == AT_EMPTY_PATH && argument(uc, 1) != 0 &&
-           *(const char *)argument(uc, 1) == '\0';
+    return number == SYS_newfstatat;
 #else
     return false;
 #endif
+}
+
+static long answer_stat(const ucontext_t *uc)
+{
+    const char *path = (const char *)argument(uc, 1);
+    if (argument(uc, 3) != AT_EMPTY_PATH || !path || *path != '\0') {
+        return -EACCES;
+    }
+    return syscall(SYS_fstat, argument(uc, 0), argument(uc, 2)) == 0 ? 0 : -errno;
 }
 
 static void on_trap(int sig, siginfo_t *info, void *context)
@@ -83,8 +94,8 @@ static void on_trap(int sig, siginfo_t *info, void *context)
         raise(sig);
         return;
     }
-    if (is_fstat(info->si_syscall, uc)) {
-        result = syscall(SYS_fstat, argument(uc, 0), argument(uc, 2)) == 0 ? 0 : -errno;
+    if (is_stat(info->si_syscall)) {
+        result = answer_stat(uc);
     } else {
         log_once(info->si_syscall);
     }

@@ -209,6 +209,8 @@ static void test_logged_once(void **state)
     assert_string_equal(text, "");
     stderr_of(act_named("open a file for reading"), text, sizeof text);
     assert_string_equal(text, "");
+    stderr_of(act_named("stat"), text, sizeof text);
+    assert_string_equal(text, "");
 }
 
 /* Tells RLIMIT_DATA and RLIMIT_CORE through the pipe. */
