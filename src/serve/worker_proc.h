@@ -2,10 +2,10 @@
  * worker_proc: starts a worker process: two pipes on its stdin and stdout, our stderr, its own process group,
  * killed by the kernel when the thread that started it ends (so also by any death of the daemon).
  *
- * What the worker inherits: descriptors 0, 1 and 2 and, if there is one, the status page, whose number stands in
- * its environment under WORKER_STATUS_FD_NAME; nothing else stays open over exec. The environment is ours,
- * except that the names by which a worker finds inherited descriptors are taken out first: what they say speaks of our
- * descriptors, not of its own. Signals have their default action and none is blocked.
+ * What the worker inherits: descriptors 0, 1 and 2 and, if there is one, the status page, whose number stands
+ * in its environment under WORKER_STATUS_FD_NAME; nothing else stays open over exec. The environment is ours,
+ * except that the names by which a worker finds inherited descriptors are taken out first: what they say
+ * speaks of our descriptors, not of its own. Signals have their default action and none is blocked.
  *
  * Loop thread only (the parent-death signal is tied to the thread that forks, and environ is read). Our ends
  * of the pipes are non-blocking and close-on-exec; the caller owns them and must reap pid.

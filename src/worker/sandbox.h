@@ -1,18 +1,19 @@
 /*
- * sandbox: what a worker gives up before it parses a byte of a model or reads a byte from a client (PROTOCOL 6).
+ * sandbox: what a worker gives up before it parses a byte of a model or reads a byte from a client (PROTOCOL
+ * 6).
  *
  * In this order, on the only thread there is:
- *   sandbox_prepare   has done at once what libraries would do later, by files or system calls that will be gone;
+ *   sandbox_prepare   has done at once what libraries would do later, by calls that will be gone;
  *   (the caller opens everything: the model's files, descriptors, the status page)
- *   sandbox_enter     no new privileges, Landlock with no rights, the system call filter, a soft memory limit;
+ *   sandbox_enter     no new privileges, Landlock without rights, the call filter, a soft limit on memory;
  *   (the model is parsed, threads may start)
  *   sandbox_seal      the memory limit gets its last value, and no thread can change limits or filters again.
  *
- * Inside: memory without execute permission, threads, and the descriptors that are open already. open and stat
- * → EACCES; system calls that nobody thought of → ENOSYS, with one line in the log for the first; a new program
- * or process, a socket, another process' memory, and what else no worker ever asks for → killed by SIGSYS.
- * Signals reach only this process. The parent-death signal stays. On a kernel without Landlock the filter stands
- * alone. Adding a system call to the worker means adding it to the lists in sandbox_seccomp.c.
+ * Inside: memory without execute permission, threads, and the descriptors that are open already. open and
+ * stat → EACCES; system calls that nobody thought of → ENOSYS, with one line in the log for the first; a new
+ * program or process, a socket, another process' memory, and what else no worker ever asks for → killed by
+ * SIGSYS. Signals reach only this process. The parent-death signal stays. On a kernel without Landlock the
+ * filter stands alone. Adding a system call to the worker means adding it to the lists in sandbox_seccomp.c.
  *
  * There is no way back, and one sandbox in a process. Errors: ST_INTERNAL when it comes too late (there is a
  * second thread), ST_IO when the kernel refuses a part that it has: the worker must not go on then.
@@ -43,10 +44,10 @@ status sandbox_prepare(err *e);
 status sandbox_enter(uint64_t file_bytes, err *e);
 
 /*
- * Once the sizes are known and before the pages are reserved: RLIMIT_DATA, soft and hard, becomes
- * (file + KV) x 1.25 + SANDBOX_ALLOWANCE_BYTES + the stacks of n_threads compute threads and of the worker's own
- * few; afterwards setrlimit and new filters are refused, for the threads that run already too. Nothing
- * without sandbox_enter.
+ * Once the sizes are known and before the pages are reserved: RLIMIT_DATA, soft and hard, becomes (file + KV)
+ * x 1.25 + SANDBOX_ALLOWANCE_BYTES + the stacks of n_threads compute threads and of the worker's own few;
+ * afterwards setrlimit and new filters are refused, for the threads that run already too. Nothing without
+ * sandbox_enter.
  */
 status sandbox_seal(uint64_t file_bytes, uint64_t kv_bytes, size_t n_threads, err *e);
 

@@ -63,8 +63,8 @@ static void log_once(int number)
 }
 
 /*
- * fstat of the C library is a newfstatat with an empty path, and no filter sees that it is empty. With a path it
- * is a stat: refused like the others.
+ * fstat of the C library is a newfstatat with an empty path, and no filter sees that it is empty. With a path
+ * it is a stat: refused like the others.
  */
 static bool is_stat(int number)
 {

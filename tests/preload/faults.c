@@ -1,9 +1,9 @@
 /*
- * faults: a library for LD_PRELOAD that makes system calls fail in ways that they may. Which, and how often, stands
- * in the environment (README.md). A test tool: it is in no product.
+ * faults: a library for LD_PRELOAD that makes system calls fail in ways that they may. Which, and how often,
+ * stands in the environment (README.md). A test tool: it is in no product.
  *
- * Only what can happen is made to happen: streams are written short, not eventfds; what may wait is interrupted,
- * not a poll that returns at once; stderr is left alone, since nobody repeats a line of a log.
+ * Only what can happen is made to happen: streams are written short, not eventfds; what may wait is
+ * interrupted, not a poll that returns at once; stderr is left alone, since nobody repeats a line of a log.
  *
  * Any thread. All state is written by the constructor and constant afterwards, but for counters (relaxed: each
  * stands alone).

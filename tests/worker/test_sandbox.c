@@ -1,7 +1,7 @@
 /*
  * The sandbox from inside: each act is done by a process of its own that has entered it, and how it ends is
- * compared with PROTOCOL 6. The same act is also done outside: if it ended the same way there, the sandbox would have
- * no part in it, and the case would show nothing.
+ * compared with PROTOCOL 6. The same act is also done outside: if it ended the same way there, the sandbox
+ * would have no part in it, and the case would show nothing.
  */
 #include "worker/sandbox.h"
 
