@@ -27,8 +27,8 @@
 #include "base/status.h"
 
 /* Beside the file and the KV pages: the vocabulary's tables, the workspaces of a step, lines, prompts, frames.
- * The largest is a line of 64 MiB full of token ids, some ten times that once it is parsed. */
-#define SANDBOX_ALLOWANCE_BYTES ((uint64_t)1 << 30)
+ * The largest is a line of 64 MiB full of token ids: 1.4 GiB while it is parsed. */
+#define SANDBOX_ALLOWANCE_BYTES ((uint64_t)2 << 30)
 
 #define SANDBOX_OOM_SCORE 500 /* added to what the process has: a worker goes before its daemon does */
 

@@ -377,10 +377,10 @@ static int make_executable_with_key(void)
 {
     return protect_exec(true);
 }
-/* Sealed: (100 + 60) MiB x 1.25 + 1 GiB + stacks is under 2 GiB with stacks of up to 100 MiB. */
-static int take_two_gib(void)
+/* Sealed: (100 + 60) MiB x 1.25 + 2 GiB + stacks is under 4 GiB with stacks of up to 256 MiB. */
+static int take_four_gib(void)
 {
-    return map_memory((size_t)2 << 30, PROT_READ | PROT_WRITE, -1);
+    return map_memory((size_t)4 << 30, PROT_READ | PROT_WRITE, -1);
 }
 static int take_one_gib(void)
 {
@@ -388,7 +388,7 @@ static int take_one_gib(void)
 }
 static int raise_data_limit(void)
 {
-    const struct rlimit r = {(rlim_t)3 << 30, (rlim_t)3 << 30};
+    const struct rlimit r = {(rlim_t)8 << 30, (rlim_t)8 << 30};
     return result_of(setrlimit(RLIMIT_DATA, &r));
 }
 static int lower_data_limit(void)
@@ -615,7 +615,7 @@ const act forbidden_acts[] = {
     {"mmap the model, executable", map_model_exec, EACCES},
     {"mprotect, executable", make_executable, EACCES},
     {"pkey_mprotect, executable", make_executable_with_key, EACCES},
-    {"2 GiB", take_two_gib, ENOMEM},
+    {"4 GiB", take_four_gib, ENOMEM},
     {"raise RLIMIT_DATA", raise_data_limit, EPERM},
     {"lower RLIMIT_DATA", lower_data_limit, EPERM}, /* whoever may raise it, too */
     {"set another limit", set_file_limit, EPERM},

@@ -140,7 +140,7 @@ static void test_entered(void **state)
         {"another filter", EFAULT}, /* address 0, as the kernel itself says */
         {"open a file for reading", EACCES},
         {"exec", KILLED},
-        {"2 GiB", ENOMEM},
+        {"4 GiB", ENOMEM},
         {"threads that open", EACCES},
     };
     for (size_t i = 0; i < sizeof acts / sizeof *acts; i++) {
@@ -233,13 +233,13 @@ static void test_limits(void **state)
     pthread_attr_destroy(&attr);
     assert_int_equal(run_act(tell_limits, ENTERED, -1), 0);
     assert_int_equal(read(out.pipe[0], r, sizeof r), sizeof r);
-    /* 100 MiB and a quarter, 1 GiB, four stacks; the hard limit is as it was */
-    assert_int_equal(r[0].rlim_cur, ((uint64_t)(125 + 1024) << 20) + 4 * stack);
+    /* 100 MiB and a quarter, 2 GiB, four stacks; the hard limit is as it was */
+    assert_int_equal(r[0].rlim_cur, ((uint64_t)(125 + 2048) << 20) + 4 * stack);
     assert_int_equal(r[0].rlim_max, RLIM_INFINITY);
     assert_int_equal(r[1].rlim_max, 0);
     assert_int_equal(run_act(tell_limits, SEALED, -1), 0);
     assert_int_equal(read(out.pipe[0], r, sizeof r), sizeof r);
-    assert_int_equal(r[0].rlim_cur, ((uint64_t)(200 + 1024) << 20) + (N_THREADS + 4) * stack);
+    assert_int_equal(r[0].rlim_cur, ((uint64_t)(200 + 2048) << 20) + (N_THREADS + 4) * stack);
     assert_int_equal(r[0].rlim_max, r[0].rlim_cur);
 }
 
