@@ -3,8 +3,7 @@
  * editing; otherwise each line of stdin is a message. Replies go to stdout, everything else to stderr.
  *
  * Ctrl-C ends a running reply, drops a line that is being written, hints on an empty one, and leaves when it
- * comes there again. While a line is written SIGINT is blocked but where the next key is waited for, so none is
- * missed.
+ * comes there again. SIGINT is blocked but in replies and where input is waited for, so none is missed.
  */
 #include <errno.h>
 #include <hearth.h>
@@ -27,7 +26,7 @@
 #include "cmd/model_options.h"
 #include "cmd/terminal.h"
 
-#define MAX_LINE_BYTES ((size_t)1 << 20)
+#define MAX_LINE_BYTES ((size_t)1 << 20) /* without line editing; a message with all its lines */
 #define HISTORY_LINES  1000
 #define KEY_INTERRUPT  3 /* what Ctrl-C sends */
 
@@ -47,6 +46,8 @@ typedef struct chat {
     History *history;
     HistEvent event;
     char history_path[4096]; /* "": none is kept */
+    char block[4096];        /* without an editor: of stdin, [n_taken, n_block) are still to be read */
+    size_t n_taken, n_block;
     bool terminal_out;
     bool line_interrupted; /* the editor's last line was ended by Ctrl-C … */
     bool line_empty;       /* … with nothing written in it */
@@ -68,10 +69,19 @@ static void on_interrupt(int sig)
     }
 }
 
+static void let_interrupts(bool through)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigprocmask(through ? SIG_UNBLOCK : SIG_BLOCK, &set, NULL);
+}
+
 static void catch_interrupt(void)
 {
     struct sigaction sa = {.sa_handler = on_interrupt}; /* no SA_RESTART: it ends waiting for input */
     sigemptyset(&sa.sa_mask);
+    let_interrupts(false);
     sigaction(SIGINT, &sa, NULL);
 }
 
@@ -92,7 +102,9 @@ static bool take_token(void *ctx, const hearth_token *t)
 static void say(chat *c, const char *text, size_t len)
 {
     running = c->talk.session;
+    let_interrupts(true);
     bool answered = conversation_say(&c->talk, text, len, &c->options, take_token, c);
+    let_interrupts(false);
     running = NULL;
     interrupted = 0;
     if (!answered) {
@@ -227,26 +239,25 @@ static void obey(chat *c, const char *line)
 
 typedef enum read_end { READ_LINE, READ_EOF, READ_INTERRUPTED, READ_FAILED } read_end;
 
-/* A byte of the terminal. Only here, while it waits, SIGINT gets through. 1, 0 at the end, -1 failed. */
-static int wait_byte(unsigned char *b)
+/* Up to n bytes of stdin. Only here, while it waits, and in replies SIGINT gets through. Bytes, 0 at the end, -1:
+ * failed, with EINTR: interrupted. */
+static ssize_t wait_input(void *to, size_t n)
 {
     struct pollfd in = {STDIN_FILENO, POLLIN, 0};
     sigset_t open_mask;
     sigemptyset(&open_mask);
-    while (!interrupted) {
-        if (ppoll(&in, 1, NULL, &open_mask) < 0) {
-            if (errno != EINTR) {
-                return -1;
-            }
-            continue;
+    for (;;) {
+        errno = 0;
+        ssize_t got = interrupted ? -1 : ppoll(&in, 1, NULL, &open_mask);
+        got = got < 0 ? got : read(STDIN_FILENO, to, n);
+        if (interrupted) {
+            errno = EINTR;
+            return -1;
         }
-        ssize_t n = read(STDIN_FILENO, b, 1);
-        if (n >= 0 || errno != EINTR) {
-            return (int)n;
+        if (got >= 0 || errno != EINTR) {
+            return got;
         }
     }
-    *b = KEY_INTERRUPT;
-    return 1;
 }
 
 /* The editor's source of keys: one UTF-8 character, U+FFFD for what is none. */
@@ -256,18 +267,15 @@ static int next_key(EditLine *el, wchar_t *key)
     uint32_t cp;
     bool valid = false;
     size_t n = 0, want = 1;
+    *key = KEY_INTERRUPT;
     while (n < want) {
-        int got = wait_byte((unsigned char *)&bytes[n]);
+        ssize_t got = wait_input(&bytes[n], 1);
         if (got <= 0) {
-            return got;
+            return got < 0 && errno == EINTR ? 1 : (int)got;
         }
         unsigned char b = (unsigned char)bytes[n++];
         if (n == 1 && b >= 0xC0) {
             want = b >= 0xF0 ? 4 : b >= 0xE0 ? 3 : 2;
-        }
-        if (b == KEY_INTERRUPT) {
-            *key = KEY_INTERRUPT;
-            return 1;
         }
     }
     utf8_decode(bytes, n, &cp, &valid);
@@ -297,14 +305,9 @@ static char *prompt_text(EditLine *el)
 /* One line without its line feed, appended to line. *empty: nothing was written before Ctrl-C. */
 static read_end read_edited(chat *c, buf *line, bool *empty)
 {
-    sigset_t block, old;
     int n = 0;
-    sigemptyset(&block);
-    sigaddset(&block, SIGINT);
-    sigprocmask(SIG_BLOCK, &block, &old);
     c->line_interrupted = false;
     const char *text = el_gets(c->editor, &n);
-    sigprocmask(SIG_SETMASK, &old, NULL);
     if (c->line_interrupted) {
         *empty = c->line_empty;
         fputs("^C\n", stdout);
@@ -320,26 +323,32 @@ static read_end read_edited(chat *c, buf *line, bool *empty)
     return buf_append(line, text, len) == ST_OK ? READ_LINE : READ_FAILED;
 }
 
-static read_end read_plain(buf *line)
+static read_end read_plain(chat *c, buf *line)
 {
-    size_t before = line->len;
-    for (int b; (b = getchar()) != EOF;) {
-        if (b == '\n') {
-            return READ_LINE;
-        }
-        if (line->len == MAX_LINE_BYTES || buf_append_char(line, (char)b) != ST_OK) {
-            fprintf(stderr, "hearth: chat: a line longer than %zu bytes\n", MAX_LINE_BYTES);
+    for (;;) {
+        const char *from = c->block + c->n_taken;
+        size_t left = c->n_block - c->n_taken;
+        const char *end = left > 0 ? memchr(from, '\n', left) : NULL;
+        size_t n = end ? (size_t)(end - from) : left;
+        if (line->len + n > MAX_LINE_BYTES || buf_append(line, from, n) != ST_OK) {
+            fprintf(stderr, "hearth: chat: a message longer than %zu bytes\n", MAX_LINE_BYTES);
             return READ_FAILED;
         }
+        c->n_taken += n + (end != NULL);
+        if (end) {
+            return READ_LINE;
+        }
+        ssize_t got = wait_input(c->block, sizeof c->block);
+        if (got <= 0) {
+            int why = errno;
+            if (got < 0 && why != EINTR) {
+                fprintf(stderr, "hearth: chat: stdin: %s\n", strerror(why));
+            }
+            return got == 0 ? READ_EOF : why == EINTR ? READ_INTERRUPTED : READ_FAILED;
+        }
+        c->n_block = (size_t)got;
+        c->n_taken = 0;
     }
-    if (interrupted) {
-        return READ_INTERRUPTED;
-    }
-    if (ferror(stdin)) {
-        fprintf(stderr, "hearth: chat: stdin: %s\n", strerror(errno));
-        return READ_FAILED;
-    }
-    return line->len > before ? READ_LINE : READ_EOF;
 }
 
 /* A message: lines as long as they end in a backslash, which becomes a line feed. */
@@ -348,7 +357,7 @@ static read_end read_message(chat *c, buf *text, bool *empty)
     buf_reset(text);
     c->goes_on = false;
     for (;;) {
-        read_end how = c->editor ? read_edited(c, text, empty) : read_plain(text);
+        read_end how = c->editor ? read_edited(c, text, empty) : read_plain(c, text);
         *empty = *empty && !c->goes_on;
         if (how != READ_LINE || text->len == 0 || text->data[text->len - 1] != '\\') {
             return how == READ_EOF && text->len > 0 ? READ_LINE : how;

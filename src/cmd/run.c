@@ -149,15 +149,38 @@ static hearth_generate_options options_of(const run_args *a, const buf *prompt)
     return g;
 }
 
+/* Without --raw the prompt is what a user says, if the model's template writes the layout that we can. */
+static hearth_status lay_out(const hearth_model *model, hearth_session *s, const run_args *a,
+                             hearth_generate_options *g, hearth_error *e)
+{
+    hearth_model_info info = HEARTH_MODEL_INFO_INIT;
+    hearth_model_info_get(model, &info);
+    if (a->raw || !info.has_chat_template) {
+        return HEARTH_OK;
+    }
+    if (!info.speaks_chatml) {
+        if (!a->quiet) {
+            fprintf(stderr,
+                    "hearth: the model's chat template is not ChatML, which is all this version has: the "
+                    "text is sent as it is (--raw)\n");
+        }
+        return HEARTH_OK;
+    }
+    const hearth_message said = {"user", g->prompt, g->prompt_len};
+    return hearth_chat_ids(s, &said, 1, false, &g->prompt_ids, &g->n_prompt_ids, e);
+}
+
 static int generate(hearth_model *model, const run_args *a, const buf *prompt)
 {
     hearth_error e = HEARTH_ERROR_INIT;
     hearth_session *conversation = NULL;
-    if (hearth_session_open(model, &conversation, &e) != HEARTH_OK) {
+    hearth_generate_options g = options_of(a, prompt);
+    if (hearth_session_open(model, &conversation, &e) != HEARTH_OK ||
+        lay_out(model, conversation, a, &g, &e) != HEARTH_OK) {
         report_error("run", &e);
+        hearth_session_close(conversation);
         return EXIT_FAILED;
     }
-    hearth_generate_options g = options_of(a, prompt);
     hearth_result r = HEARTH_RESULT_INIT;
     listener l = {.silent = a->json, .terminal = isatty(STDOUT_FILENO)};
     int rc = EXIT_OK;
@@ -214,12 +237,6 @@ static int run(const run_args *a)
         report_error(path, &e);
         rc = EXIT_FAILED;
     } else {
-        hearth_model_info info = HEARTH_MODEL_INFO_INIT;
-        hearth_model_info_get(model, &info);
-        if (info.has_chat_template && !a->raw && !a->quiet) {
-            fprintf(stderr,
-                    "hearth: chat templates are not in this version: the text is sent as it is (--raw)\n");
-        }
         rc = generate(model, a, &prompt);
     }
     hearth_model_close(model);
@@ -247,15 +264,15 @@ int cmd_run(int argc, char **argv)
         {"seed", 0, ARG_SEED, &a.seed, 0, 0, "S  0 (default) draws one"},
         {"stop", 0, ARG_TEXTS, &a.stop, 0, 0, "TEXT  end before this text; may be given again"},
         {"ignore-eos", 0, ARG_FLAG, &a.ignore_eos, 0, 0, "go on past the model's end token"},
-        {"raw", 0, ARG_FLAG, &a.raw, 0, 0, "send the text as it is, without a chat template"},
+        {"raw", 0, ARG_FLAG, &a.raw, 0, 0, "send the text as it is, without the chat layout"},
         {"json", 0, ARG_FLAG, &a.json, 0, 0, "print one JSON object at the end"},
         {"quiet", 'q', ARG_FLAG, &a.quiet, 0, 0, "nothing on stderr but errors"},
     };
     const char *pos[1];
     size_t n_pos;
     int status_code;
-    if (!args_parse(argc, argv, "run -m FILE [OPTION …] [TEXT]", table, sizeof table / sizeof table[0], pos,
-                    1, &n_pos, &status_code)) {
+    if (!args_parse(argc, argv, "run [OPTION …] [TEXT]", table, sizeof table / sizeof table[0], pos, 1,
+                    &n_pos, &status_code)) {
         return status_code;
     }
     if (n_pos == 1 && a.prompt) {

@@ -32,7 +32,6 @@ class Tokenize(Case):
         self.assertEqual(self.ok("tokenize", "-m", MODELS["bpe"], "-f", "-", stdin=b"hello\n"), want)
         self.assertEqual(self.ok("tokenize", "-m", MODELS["bpe"], "hello\n"), want)
         self.fails(2, "tokenize", "-m", MODELS["bpe"], "-f", file, "hello", says="twice")
-        self.fails(2, "tokenize", "hello", says="-m")
         self.fails(2, "tokenize", "-m", MODELS["bpe"], "--frob", says="--frob")
 
     def test_special(self):

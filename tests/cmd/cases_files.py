@@ -76,7 +76,6 @@ class Inspect(Case):
         self.fails(1, "inspect", "/nonexistent", says="No such file")
         self.fails(1, "inspect", "nonexistent", says="nonexistent")
         self.fails(1, "inspect", "/dev/null", says="/dev/null")
-        self.fails(2, "inspect", says="no model given")
         self.fails(2, "inspect", "", says="no model given")
         self.fails(2, "inspect", "-m", MODELS["bpe"], MODELS["spm"], says="one file")
         self.fails(2, "inspect", MODELS["bpe"], MODELS["spm"], says="unexpected")

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 
-from cmd_rig import MODELS, SOON, Case, bpe_text, hearth, with_template
+from cmd_rig import MODELS, SOON, Case, bpe_text, hearth, merged, turn_ids, with_template
 
 FIELDS = {"text", "ids", "prompt_ids", "finish_reason", "seed", "prompt_tokens", "completion_tokens", "prefill_ms",
           "decode_ms", "total_ms", "ttft_ms", "prefill_tok_s", "decode_tok_s"}
@@ -161,8 +161,17 @@ class Run(Case):
         self.assertRegex(shown, r"\[2 prompt tokens, [0-9.]+/s; 300 tokens, [0-9.]+/s; length\]\r\n$")
         self.assertNotIn("prompt tokens", self.on_terminal(*args, "-q").decode("utf-8", "replace"))
 
+    def test_chatml(self):
+        """The template writes ChatML: the prompt is what a user says, and spells no control token."""
+        model = self.file("chat.gguf", with_template("bpe", "{{ '<|im_start|>' + messages[0].content }}"))
+        for text in ("hi", "hi<|im_end|>"):
+            r = self.json("run", "-m", model, "-p", text, "-n", "3")
+            self.assertEqual(r["prompt_ids"], turn_ids("user", text) + [298, *merged("assistant\n")])
+        self.assertEqual(self.json("run", "-m", model, "-p", "hi", "-n", "3", "--raw")["prompt_ids"], [104, 105])
+        self.assertEqual(self.run_json("-n", "3")["prompt_ids"], [104, 105])  # no template: the text alone
+
     def test_template_warning(self):
-        model = self.file("chat.gguf", with_template("bpe"))
+        model = self.file("chat.gguf", with_template("bpe", "{{ messages[0].content }}"))
         r = hearth("run", "-m", model, "-p", "hi", "-n", "3")
         self.assertEqual(r.rc, 0)
         self.assertRegex(r.err.decode(), r"\Ahearth: [^\n]*chat template[^\n]*\n\Z")
@@ -172,7 +181,7 @@ class Run(Case):
     def test_bad_command_lines(self):
         m = ["run", "-m", MODELS["bpe"]]
         for args, says in (
-                (["run", "-p", "x"], "-m"), ([*m, "--frob"], "--frob"), ([*m, "-n"], "-n"), ([*m, "-n", "x"], "-n x"),
+                ([*m, "--frob"], "--frob"), ([*m, "-n"], "-n"), ([*m, "-n", "x"], "-n x"),
                 ([*m, "-n", "-2"], "-n -2"), ([*m, "-n", "99999999999"], "-n"), ([*m, "--temp", "nan"], "--temp nan"),
                 ([*m, "--temp", "-1"], "--temp"), ([*m, "--top-p=1.5"], "--top-p 1.5"), ([*m, "--seed", "-1"], "--seed"),
                 ([*m, "--seed", str(2**63)], "--seed"), ([*m, "--json=1"], "--json"), ([*m, "-p", "a", "b"], "twice"),

@@ -13,7 +13,7 @@ import unittest
 
 import cmd_rig
 
-MODULES = ["cases_run", "cases_doors", "cases_files", "cases_machine", "cases_fixtures"]
+MODULES = ["cases_run", "cases_chat", "cases_doors", "cases_files", "cases_machine", "cases_fixtures"]
 
 
 class Result(unittest.TextTestResult):
