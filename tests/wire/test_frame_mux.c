@@ -1,0 +1,642 @@
+/*
+ * The multiplexed dialect's frames (PROTOCOL 4): their text, that the daemon reads back what the worker wrote,
+ * and that it believes nothing else.
+ */
+#include "base/test_main.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "wire/frame.h"
+
+#define S(text) ((wire_string){(text), sizeof(text) - 1})
+#define ID      S("r")
+
+static frame decode_ok(const char *line, size_t len)
+{
+    frame f;
+    err e;
+    status st = frame_decode(line, len, &f, &e);
+    if (st != ST_OK) {
+        print_error("%.*s: %s\n", (int)len, line, e.msg);
+    }
+    assert_int_equal(st, ST_OK);
+    return f;
+}
+
+/* Checks the text of the one frame in b, decodes it and empties b. */
+static frame read_back(buf *b, const char *want, frame_kind kind)
+{
+    assert_string_equal(b->data, want);
+    frame f = decode_ok(b->data, b->len - 1);
+    assert_int_equal(f.kind, kind);
+    assert_string_equal(f.id.data, "r");
+    assert_true(f.attach_bytes == 0);
+    buf_reset(b);
+    return f;
+}
+
+/* SHA-256 of the four-byte little-endian integers, from Python's hashlib:
+ *   hashlib.sha256(struct.pack('<3i', 1, 2, 2147483647)).hexdigest() */
+#define DIGEST_OF_1_2_MAX "74aa326617f00d2d252a24a9b0a9669c8f96fc9531abfbfb344cd9ca2aa9c633"
+#define DIGEST_OF_NOTHING "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+static void test_accepted(void **state)
+{
+    static const int32_t ids[] = {1, 2, 2147483647};
+    char hex[SHA256_HEX_LEN + 1];
+    buf b = {0};
+    assert_int_equal(frame_prompt_digest(ids, 0, hex), ST_OK);
+    assert_string_equal(hex, DIGEST_OF_NOTHING);
+    assert_int_equal(frame_prompt_digest(ids, 3, hex), ST_OK);
+    assert_string_equal(hex, DIGEST_OF_1_2_MAX);
+    frame_accepted a = {.seed = INT64_MAX,
+                        .now_ms = 1700000000123,
+                        .prompt_tokens = 3,
+                        .prompt_digest = hex,
+                        .cached_prompt_tokens = 2};
+    assert_int_equal(frame_put_accepted(&b, ID, &a), ST_OK);
+    frame f = read_back(&b,
+                        "{\"id\":\"r\",\"accepted\":{\"seed\":9223372036854775807,\"now\":1700000000123,"
+                        "\"prompt_tokens\":3,\"prompt_digest\":\"" DIGEST_OF_1_2_MAX "\","
+                        "\"cached_prompt_tokens\":2}}\n",
+                        FRAME_ACCEPTED);
+    assert_true(f.accepted.seed == INT64_MAX && f.accepted.now_ms == 1700000000123);
+    assert_int_equal(f.accepted.prompt_tokens, 3);
+    assert_int_equal(f.accepted.cached_prompt_tokens, 2);
+    assert_string_equal(f.accepted.prompt_digest, hex);
+    frame_release(&f);
+    buf_release(&b);
+}
+
+static void test_token(void **state)
+{
+    static const int32_t ids[] = {5, 0};
+    buf b = {0};
+    frame_step s = {.text = S("a\0\""), .ids = ids, .n_ids = 2};
+    assert_int_equal(frame_put_token(&b, S("r"), &s), ST_OK);
+    frame f = read_back(&b, "{\"id\":\"r\",\"token\":\"a\\u0000\\\"\",\"ids\":[5,0]}\n", FRAME_TOKEN);
+    assert_int_equal(f.text_len, 3);
+    assert_memory_equal(f.text, "a\0\"", 4);
+    assert_int_equal(f.n_ids, 2);
+    assert_memory_equal(f.ids, ids, sizeof ids);
+    assert_null(f.logprobs);
+    frame_release(&f);
+
+    s = (frame_step){.ids = ids, .n_ids = 1}; /* held back: an id without text */
+    assert_int_equal(frame_put_token(&b, ID, &s), ST_OK);
+    f = read_back(&b, "{\"id\":\"r\",\"token\":\"\",\"ids\":[5]}\n", FRAME_TOKEN);
+    assert_true(f.text_len == 0 && f.n_ids == 1);
+    frame_release(&f);
+    s = (frame_step){.text = S("x")}; /* released: text without an id */
+    assert_int_equal(frame_put_token(&b, ID, &s), ST_OK);
+    f = read_back(&b, "{\"id\":\"r\",\"token\":\"x\",\"ids\":[]}\n", FRAME_TOKEN);
+    assert_int_equal(f.n_ids, 0);
+    frame_release(&f);
+    assert_int_equal(frame_put_delta(&b, ID, &s), ST_OK);
+    f = read_back(&b, "{\"id\":\"r\",\"delta\":{\"content\":\"x\"},\"ids\":[]}\n", FRAME_DELTA);
+    assert_string_equal(f.text, "x");
+    frame_release(&f);
+    buf_release(&b);
+}
+
+static void test_logprobs(void **state)
+{
+    static const int32_t ids[] = {7};
+    /* 0.1f as a double is 0.100000001490116…: nine digits give the same float */
+    frame_logprob top[] = {{.token = 7, .logprob = -0.5, .text = S("a")},
+                           {.token = 9, .logprob = (double)-0.1f, .text = S("\xc3")},
+                           {.token = 1, .logprob = -INFINITY, .text = S("\xff\0")}};
+    frame_logprob lp = {.token = 7, .logprob = -1.0 / 3.0, .text = S("a"), .top = top, .n_top = 3};
+    frame_step s = {.text = S("a"), .ids = ids, .n_ids = 1, .logprobs = &lp};
+    buf b = {0};
+    assert_int_equal(frame_put_delta(&b, ID, &s), ST_OK);
+    frame f = read_back(
+        &b,
+        "{\"id\":\"r\",\"delta\":{\"content\":\"a\"},\"ids\":[7],\"logprobs\":[{\"id\":7,"
+        "\"logprob\":-0.333333333,\"text\":\"a\",\"top\":[{\"id\":7,\"logprob\":-0.5,\"text\":\"a\"},"
+        "{\"id\":9,\"logprob\":-0.100000001,\"text\":\"\xef\xbf\xbd\",\"bytes\":[195]},"
+        "{\"id\":1,\"logprob\":-3.40282347e+38,\"text\":\"\xef\xbf\xbd\\u0000\",\"bytes\":[255,0]}]}]}\n",
+        FRAME_DELTA);
+    assert_int_equal(f.n_logprobs, 1);
+    const frame_logprob *got = f.logprobs;
+    assert_int_equal(got->token, 7);
+    assert_true(fabs(got->logprob + 1.0 / 3.0) < 1e-9);
+    assert_string_equal(got->text.data, "a");
+    assert_int_equal(got->n_top, 3);
+    assert_true((float)got->top[1].logprob == -0.1f);
+    assert_int_equal(got->top[1].text.len, 1); /* the raw bytes are back */
+    assert_memory_equal(got->top[1].text.data, "\xc3", 2);
+    assert_true((float)got->top[2].logprob == -FLT_MAX);
+    assert_int_equal(got->top[2].text.len, 2);
+    assert_memory_equal(got->top[2].text.data, "\xff\0", 3);
+    frame_release(&f);
+
+    assert_int_equal(frame_put_prompt_logprobs(&b, ID, &top[0], 2), ST_OK);
+    f = read_back(
+        &b,
+        "{\"id\":\"r\",\"prompt_logprobs\":[null,{\"id\":7,\"logprob\":-0.5,\"text\":\"a\",\"top\":[]},"
+        "{\"id\":9,\"logprob\":-0.100000001,\"text\":\"\xef\xbf\xbd\",\"bytes\":[195],\"top\":[]}]}\n",
+        FRAME_PROMPT_LOGPROBS);
+    assert_int_equal(f.n_logprobs, 2); /* entry 0 is about prompt token 1 */
+    assert_int_equal(f.logprobs[0].token, 7);
+    assert_int_equal(f.logprobs[1].token, 9);
+    frame_release(&f);
+    assert_int_equal(frame_put_prompt_logprobs(&b, ID, NULL, 0), ST_OK); /* a prompt of one token */
+    f = read_back(&b, "{\"id\":\"r\",\"prompt_logprobs\":[null]}\n", FRAME_PROMPT_LOGPROBS);
+    assert_int_equal(f.n_logprobs, 0);
+    frame_release(&f);
+    buf_release(&b);
+}
+
+/* Every float is read back as itself. */
+static void test_logprob_digits(void **state)
+{
+    buf b = {0};
+    uint32_t x = 12345;
+    for (int i = 0; i < 20000; i++) {
+        union {
+            uint32_t bits;
+            float f;
+        } u;
+        x = x * 1664525u + 1013904223u;
+        u.bits = x | 0x80000000u;
+        if (!isfinite(u.f)) {
+            continue;
+        }
+        frame_logprob lp = {.token = 1, .logprob = (double)u.f, .text = S("a")};
+        buf_reset(&b);
+        assert_int_equal(frame_put_prompt_logprobs(&b, ID, &lp, 1), ST_OK);
+        frame f = decode_ok(b.data, b.len - 1);
+        assert_true((float)f.logprobs[0].logprob == u.f);
+        frame_release(&f);
+    }
+    buf_release(&b);
+}
+
+static const char done_text[] =
+    "{\"id\":\"r\",\"done\":true,\"prompt_tokens\":12,\"completion_tokens\":3,\"finish_reason\":\"length\","
+    "\"reason\":\"timeout\",\"reused_prompt_tokens\":8,\"prefilled_prompt_tokens\":4,"
+    "\"session_reset_reason\":\"mismatch\",\"seed\":7,\"prefill_ms\":2.000,\"decode_ms\":1.500,\"total_ms\":"
+    "4.250,"
+    "\"prefill_tok_s\":2000.000,\"decode_tok_s\":2000.000,\"queue_ms\":0.125,\"ttft_ms\":2.500,"
+    "\"guard\":\"deadline\",\"cached_prompt_tokens\":8,\"cache_miss\":{\"at\":8,\"reason\":\"mismatch\"},"
+    "\"preemptions\":1,\"drafted\":2,\"accepted\":3,\"reasoning_tokens\":4}\n";
+
+static const int32_t done_ids[] = {1, 2, 3};
+
+static frame_done some_done(void)
+{
+    return (frame_done){
+        .prompt_tokens = 12,
+        .completion_tokens = 3,
+        .reused_prompt_tokens = 8,
+        .prefilled_prompt_tokens = 4,
+        .finish_reason = "length",
+        .reason = "timeout",
+        .guard = "deadline",
+        .session_reset_reason = "mismatch",
+        .prefill_ms = 2.0,
+        .decode_ms = 1.5,
+        .total_ms = 4.25,
+        .queue_ms = 0.125,
+        .ttft_ms = 2.5,
+        .seed = 7,
+        .has_ids = true, /* plain only: the ids were in the frames before */
+        .ids = done_ids,
+        .cache_miss_reason = "mismatch",
+        .cache_miss_at = 8,
+        .preemptions = 1,
+        .drafted = 2,
+        .accepted = 3,
+        .reasoning_tokens = 4,
+    };
+}
+
+static void test_done(void **state)
+{
+    buf b = {0};
+    frame_done d = some_done();
+    assert_int_equal(frame_put_done(&b, ID, &d), ST_OK);
+    frame f = read_back(&b, done_text, FRAME_DONE);
+    assert_false(f.done.has_ids);
+    assert_int_equal(f.done.cached_prompt_tokens, 8);
+    assert_string_equal(f.done.cache_miss_reason, "mismatch");
+    assert_int_equal(f.done.cache_miss_at, 8);
+    assert_int_equal(f.done.preemptions, 1);
+    assert_int_equal(f.done.drafted, 2);
+    assert_int_equal(f.done.accepted, 3);
+    assert_int_equal(f.done.reasoning_tokens, 4);
+    assert_string_equal(f.done.guard, "deadline");
+    assert_string_equal(f.done.reason, "timeout");
+    frame_release(&f);
+    d.cache_miss_reason = NULL;
+    assert_int_equal(frame_put_done(&b, ID, &d), ST_OK);
+    assert_null(strstr(b.data, "cache_miss\""));
+    f = decode_ok(b.data, b.len - 1);
+    assert_string_equal(f.done.cache_miss_reason, "");
+    frame_release(&f);
+    buf_reset(&b);
+    /* the plain dialect has none of it */
+    assert_int_equal(frame_put_done(&b, WIRE_NO_ID, &d), ST_OK);
+    assert_null(strstr(b.data, "cached"));
+    assert_null(strstr(b.data, "accepted"));
+    assert_non_null(strstr(b.data, "\"generated_token_ids\":[1,2,3]"));
+    buf_release(&b);
+}
+
+static void test_error(void **state)
+{
+    buf b = {0};
+    err e;
+    err_set(&e, ST_NEVER_FITS, NULL, "too large");
+    frame_error x = frame_error_of(&e);
+    x.id = ID;
+    x.need = 5000;
+    x.have = 4000;
+    assert_int_equal(frame_put_error(&b, &x), ST_OK);
+    frame f = read_back(
+        &b, "{\"id\":\"r\",\"error\":\"too large\",\"code\":\"never_fits\",\"need\":5000,\"have\":4000}\n",
+        FRAME_ERROR);
+    assert_int_equal(f.code, ST_NEVER_FITS);
+    assert_string_equal(f.text, "too large");
+    assert_true(f.need == 5000 && f.have == 4000);
+    assert_true(f.prompt_tokens == FRAME_NO_NUMBER && f.limit == FRAME_NO_NUMBER &&
+                f.retry_after == FRAME_NO_NUMBER);
+    assert_string_equal(f.path, "");
+    assert_false(f.has_value);
+    frame_release(&f);
+
+    err_set(&e, ST_QUEUE_FULL, NULL, "later");
+    x = frame_error_of(&e);
+    x.id = ID;
+    x.retry_after = 0;
+    x.path = "$.a";
+    x.has_value = true; /* null */
+    assert_int_equal(frame_put_error(&b, &x), ST_OK);
+    f = read_back(
+        &b,
+        "{\"id\":\"r\",\"error\":\"later\",\"code\":\"queue_full\",\"value\":null,\"retry_after\":0,"
+        "\"path\":\"$.a\"}\n",
+        FRAME_ERROR);
+    assert_true(f.retry_after == 0 && f.has_value && !f.value);
+    assert_string_equal(f.path, "$.a");
+    frame_release(&f);
+
+    f = decode_ok("{\"error\":\"m\",\"code\":\"invalid_field\",\"field\":\"top_p\",\"value\":2}", 61);
+    double v;
+    assert_null(f.id.data);
+    assert_string_equal(f.field, "top_p");
+    assert_true(f.has_value && json_f64(f.value, &v) && v == 2.0);
+    frame_release(&f);
+    buf_release(&b);
+}
+
+static void test_answers(void **state)
+{
+    static const int32_t ids[] = {4, 5};
+    static const wire_string pieces[] = {S("a"), S("\xc3")};
+    buf b = {0};
+    assert_int_equal(frame_put_tokens(&b, ID, ids, pieces, 2), ST_OK);
+    frame f =
+        read_back(&b, "{\"id\":\"r\",\"ids\":[4,5],\"pieces\":[\"a\",\"\xef\xbf\xbd\"]}\n", FRAME_TOKENS);
+    assert_int_equal(f.n_ids, 2);
+    assert_memory_equal(f.ids, ids, sizeof ids);
+    assert_string_equal(f.pieces[0].data, "a");
+    assert_int_equal(f.pieces[1].len, 3);
+    frame_release(&f);
+    assert_int_equal(frame_put_tokens(&b, ID, ids, pieces, 0), ST_OK);
+    f = read_back(&b, "{\"id\":\"r\",\"ids\":[],\"pieces\":[]}\n", FRAME_TOKENS);
+    frame_release(&f);
+    assert_int_equal(frame_put_text(&b, ID, S("a\0b")), ST_OK);
+    f = read_back(&b, "{\"id\":\"r\",\"text\":\"a\\u0000b\"}\n", FRAME_TEXT);
+    assert_int_equal(f.text_len, 3);
+    frame_release(&f);
+    assert_int_equal(frame_put_count(&b, ID, 12), ST_OK);
+    f = read_back(&b, "{\"id\":\"r\",\"count\":12}\n", FRAME_COUNT);
+    assert_true(f.count == 12);
+    frame_release(&f);
+    frame_progress p = {.prompt_tokens = 100, .cached = 30, .processed = 60};
+    assert_int_equal(frame_put_progress(&b, ID, &p), ST_OK);
+    f = read_back(&b, "{\"id\":\"r\",\"progress\":{\"prompt_tokens\":100,\"cached\":30,\"processed\":60}}\n",
+                  FRAME_PROGRESS);
+    assert_memory_equal(&f.progress, &p, sizeof p);
+    frame_release(&f);
+    frame_session s = {.session_id = S("s"), .known = true, .tokens = 9, .busy = true};
+    assert_int_equal(frame_put_session_info(&b, ID, &s), ST_OK);
+    f = read_back(
+        &b,
+        "{\"id\":\"r\",\"session\":{\"session_id\":\"s\",\"known\":true,\"tokens\":9,\"dirty\":false,"
+        "\"busy\":true}}\n",
+        FRAME_SESSION_INFO);
+    assert_string_equal(f.session.session_id.data, "s");
+    assert_true(f.session.known && f.session.tokens == 9 && !f.session.dirty && f.session.busy);
+    frame_release(&f);
+    assert_int_equal(frame_put_session(&b, ID, FRAME_CLOSED, S("s")), ST_OK);
+    f = read_back(&b, "{\"id\":\"r\",\"closed\":true,\"session_id\":\"s\"}\n", FRAME_CLOSED);
+    assert_string_equal(f.session_id.data, "s");
+    frame_release(&f);
+    buf_release(&b);
+}
+
+static void test_stats(void **state)
+{
+    buf b = {0};
+    frame_stats s = {.draining = true};
+    uint64_t n = 1;
+#define X(name) s.name = n++;
+    FRAME_STATS_NUMBERS(X)
+#undef X
+    s.requests_cancelled = UINT64_MAX;
+    assert_int_equal(frame_put_stats(&b, ID, &s), ST_OK);
+    frame f =
+        read_back(&b,
+                  "{\"id\":\"r\",\"stats\":{\"lanes\":1,\"lanes_live\":2,\"sessions\":3,\"pages_total\":4,"
+                  "\"pages_used\":5,\"queued\":6,\"running\":7,\"steps\":8,\"tokens_prefilled\":9,"
+                  "\"tokens_generated\":10,\"tokens_reused\":11,\"requests_done\":12,\"requests_failed\":13,"
+                  "\"requests_cancelled\":18446744073709551615,\"draining\":true}}\n",
+                  FRAME_STATS);
+    assert_memory_equal(&f.stats, &s, sizeof s);
+    frame_release(&f);
+    buf_release(&b);
+}
+
+/* Whole frames that are fine; each field of each is then taken out or given a wrong value. */
+static const struct {
+    const char *line;
+    const char *needed; /* fields that must be there, between spaces */
+} whole[] = {
+    {"{\"id\":\"r\",\"accepted\":{\"seed\":1,\"now\":2,\"prompt_tokens\":3,\"prompt_digest\":"
+     "\"" DIGEST_OF_NOTHING "\",\"cached_prompt_tokens\":0}}",
+     "id accepted seed now prompt_tokens prompt_digest cached_prompt_tokens"},
+    {"{\"id\":\"r\",\"token\":\"a\",\"ids\":[1],\"logprobs\":[{\"id\":1,\"logprob\":-1,\"text\":\"a\","
+     "\"bytes\":[97],"
+     "\"top\":[]}]}",
+     "token ids logprob text top"},
+    {"{\"id\":\"r\",\"delta\":{\"content\":\"a\"},\"ids\":[1]}", "id delta content ids"},
+    {"{\"id\":\"r\",\"prompt_logprobs\":[null,{\"id\":1,\"logprob\":-1,\"text\":\"a\",\"top\":[]}]}",
+     "prompt_logprobs logprob text top"},
+    {"{\"id\":\"r\",\"progress\":{\"prompt_tokens\":1,\"cached\":0,\"processed\":1}}",
+     "id progress prompt_tokens cached processed"},
+    {"{\"id\":\"r\",\"ids\":[1],\"pieces\":[\"a\"]}", "id ids pieces"},
+    {"{\"id\":\"r\",\"text\":\"a\"}", "id text"},
+    {"{\"id\":\"r\",\"count\":1}", "id count"},
+    {"{\"id\":\"r\",\"session\":{\"session_id\":\"s\",\"known\":true,\"tokens\":1,\"dirty\":false,\"busy\":"
+     "false}}",
+     "id session session_id known tokens dirty busy"},
+    {"{\"id\":\"r\",\"stats\":{\"lanes\":1,\"lanes_live\":2,\"sessions\":3,\"pages_total\":4,\"pages_used\":"
+     "5,"
+     "\"queued\":6,\"running\":7,\"steps\":8,\"tokens_prefilled\":9,\"tokens_generated\":10,\"tokens_"
+     "reused\":11,"
+     "\"requests_done\":12,\"requests_failed\":13,\"requests_cancelled\":14,\"draining\":true}}",
+     "id stats lanes lanes_live sessions pages_total pages_used queued running steps tokens_prefilled "
+     "tokens_generated tokens_reused requests_done requests_failed requests_cancelled draining"},
+};
+
+/* The first key of this name in line is renamed (*value NULL) or its value, up to the next , or closing bracket
+ * at its level, replaced. */
+static void change(buf *out, const char *line, const char *key, const char *value)
+{
+    char quoted[64];
+    snprintf(quoted, sizeof quoted, "\"%s\":", key);
+    const char *at = strstr(line, quoted);
+    assert_non_null(at);
+    buf_reset(out);
+    buf_append(out, line, (size_t)(at - line));
+    if (!value) {
+        buf_printf(out, "\"x%s\":", key);
+        buf_append_str(out, at + strlen(quoted));
+        return;
+    }
+    const char *end = at + strlen(quoted);
+    for (int depth = 0; depth > 0 || (*end != ',' && *end != '}' && *end != ']'); end++) {
+        depth += *end == '{' || *end == '[';
+        depth -= *end == '}' || *end == ']';
+    }
+    buf_printf(out, "%s%s", quoted, value);
+    buf_append_str(out, end);
+}
+
+static void test_every_field_is_needed(void **state)
+{
+    /* wrong for every field (NULL: absent) */
+    static const char *const wrong[] = {NULL, "null", "-1", "1.5", "{\"?\":0}", "[{}]"};
+    buf b = {0};
+    for (size_t i = 0; i < N_OF(whole); i++) {
+        frame f = decode_ok(whole[i].line, strlen(whole[i].line));
+        frame_release(&f);
+        char names[512], *save = NULL;
+        snprintf(names, sizeof names, "%s", whole[i].needed);
+        for (char *key = strtok_r(names, " ", &save); key; key = strtok_r(NULL, " ", &save)) {
+            for (size_t w = 0; w < N_OF(wrong); w++) {
+                bool is_number = strcmp(key, "logprob") == 0;
+                if (is_number && wrong[w] && (wrong[w][0] == '-' || wrong[w][0] == '1')) {
+                    continue; /* a log-probability may be any number */
+                }
+                change(&b, whole[i].line, key, wrong[w]);
+                status st = frame_decode(b.data, b.len, &f, NULL);
+                if (st == ST_OK && wrong[w] == NULL && f.kind == FRAME_UNKNOWN) {
+                    frame_release(&f); /* the key that names the kind: now a later protocol's frame */
+                    continue;
+                }
+                if (st != ST_BAD_REQUEST) {
+                    print_error("%s\n", b.data);
+                }
+                assert_int_equal(st, ST_BAD_REQUEST);
+            }
+        }
+    }
+    buf_release(&b);
+}
+
+#define LP(members) "{\"id\":\"r\",\"token\":\"a\",\"ids\":[1],\"logprobs\":[" members "]}"
+
+static void test_refuses(void **state)
+{
+    static const char *const lines[] = {
+        /* an id is a string wherever it stands */
+        "{\"id\":1,\"token\":\"a\",\"ids\":[]}",
+        "{\"id\":null,\"error\":\"m\"}",
+        "{\"id\":[],\"from_the_future\":1}",
+        /* frames that only exist with one */
+        "{\"delta\":{\"content\":\"a\"},\"ids\":[]}",
+        "{\"progress\":{\"prompt_tokens\":1,\"cached\":0,\"processed\":1}}",
+        "{\"text\":\"a\"}",
+        "{\"count\":1}",
+        /* lists */
+        "{\"id\":\"r\",\"token\":\"a\"}",
+        "{\"id\":\"r\",\"token\":\"a\",\"ids\":[-1]}",
+        "{\"id\":\"r\",\"token\":\"a\",\"ids\":[2147483648]}",
+        "{\"id\":\"r\",\"token\":\"a\",\"ids\":[1.0]}",
+        "{\"id\":\"r\",\"token\":\"a\",\"ids\":[null]}",
+        "{\"id\":\"r\",\"token\":\"a\",\"ids\":\"1\"}",
+        "{\"id\":\"r\",\"ids\":[1],\"pieces\":[]}",
+        "{\"id\":\"r\",\"ids\":[],\"pieces\":[\"a\"]}",
+        "{\"id\":\"r\",\"ids\":[1],\"pieces\":[1]}",
+        LP(""),
+        LP("null"),
+        LP("1"),
+        LP("{\"id\":1,\"logprob\":-1,\"text\":\"a\",\"top\":[]},{\"id\":1,\"logprob\":-1,\"text\":\"a\","
+           "\"top\":[]}"),
+        LP("{\"id\":-1,\"logprob\":-1,\"text\":\"a\",\"top\":[]}"),
+        LP("{\"id\":1,\"logprob\":\"-1\",\"text\":\"a\",\"top\":[]}"),
+        LP("{\"id\":1,\"logprob\":-1,\"text\":\"a\",\"bytes\":[256],\"top\":[]}"),
+        LP("{\"id\":1,\"logprob\":-1,\"text\":\"a\",\"bytes\":[-1],\"top\":[]}"),
+        LP("{\"id\":1,\"logprob\":-1,\"text\":\"a\",\"bytes\":\"a\",\"top\":[]}"),
+        LP("{\"id\":1,\"logprob\":-1,\"text\":\"a\",\"top\":[null]}"),
+        LP("{\"id\":1,\"logprob\":-1,\"text\":\"a\",\"top\":[{\"id\":1,\"text\":\"a\"}]}"),
+        "{\"id\":\"r\",\"prompt_logprobs\":[]}",
+        "{\"id\":\"r\",\"prompt_logprobs\":[{\"id\":1,\"logprob\":-1,\"text\":\"a\",\"top\":[]}]}",
+        "{\"id\":\"r\",\"prompt_logprobs\":[null,null]}",
+        /* digest */
+        "{\"id\":\"r\",\"accepted\":{\"seed\":1,\"now\":2,\"prompt_tokens\":3,\"prompt_digest\":\"00\","
+        "\"cached_prompt_tokens\":0}}",
+        /* what is said about an error */
+        "{\"error\":\"m\",\"code\":7}",
+        "{\"error\":\"m\",\"limit\":-1}",
+        "{\"error\":\"m\",\"need\":\"1\"}",
+        "{\"error\":\"m\",\"retry_after\":1.5}",
+        "{\"error\":\"m\",\"field\":[]}",
+        "{\"error\":\"m\",\"session_id\":1}",
+        /* flags are true */
+        "{\"opened\":false,\"session_id\":\"s\"}",
+        "{\"reset\":1,\"session_id\":\"s\"}",
+        /* attach: never in the plain dialect, at most 64 MiB */
+        "{\"token\":\"a\",\"attach\":1}",
+        "{\"id\":\"r\",\"count\":1,\"attach\":67108865}",
+        "{\"id\":\"r\",\"count\":1,\"attach\":-1}",
+        "{\"id\":\"r\",\"count\":1,\"attach\":\"1\"}",
+        "{\"id\":\"r\",\"count\":1,\"attach\":9223372036854775808}",
+    };
+    for (size_t i = 0; i < N_OF(lines); i++) {
+        frame f = {.kind = FRAME_DONE};
+        err e;
+        status st = frame_decode(lines[i], strlen(lines[i]), &f, &e);
+        if (st != ST_BAD_REQUEST) {
+            print_error("%s\n", lines[i]);
+        }
+        assert_int_equal(st, ST_BAD_REQUEST);
+        assert_int_equal(e.code, ST_BAD_REQUEST);
+        assert_int_equal(f.kind, FRAME_DONE); /* untouched */
+    }
+}
+
+static void test_done_is_checked(void **state)
+{
+    static const struct {
+        const char *key, *value;
+    } cases[] = {
+        {"done", "false"},
+        {"finish_reason", "\"tool_calls\""}, /* the plain, two-valued one */
+        {"reason", "null"},
+        {"seed", "18446744073709551615.0"},
+        {"guard", "1"},
+        {"cached_prompt_tokens", "-1"},
+        {"cache_miss", "[]"},
+        {"cache_miss", "{\"at\":1}"},
+        {"cache_miss", "{\"at\":-1,\"reason\":\"x\"}"},
+        {"cache_miss", "{\"at\":1,\"reason\":null}"},
+        {"preemptions", "\"1\""},
+        {"drafted", "2147483648"},
+        {"accepted", "{}"},
+        {"reasoning_tokens", "0.5"},
+        {"queue_ms", "\"0\""},
+    };
+    buf b = {0};
+    frame f;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        change(&b, done_text, cases[i].key, cases[i].value);
+        if (frame_decode(b.data, b.len, &f, NULL) != ST_BAD_REQUEST) {
+            print_error("%s", b.data);
+            fail();
+        }
+    }
+    /* statistics may be absent, or null */
+    static const char *const optional[] = {
+        "guard",  "cached_prompt_tokens", "cache_miss", "preemptions", "drafted", "accepted", "queue_ms",
+        "ttft_ms"};
+    for (size_t i = 0; i < N_OF(optional); i++) {
+        for (int absent = 0; absent < 2; absent++) {
+            change(&b, done_text, optional[i], absent ? NULL : "null");
+            f = decode_ok(b.data, b.len);
+            assert_int_equal(f.kind, FRAME_DONE);
+            frame_release(&f);
+        }
+    }
+    buf_release(&b);
+}
+
+/* Clients look for token, done, error in this order, then it is ours. */
+static void test_order_of_kinds(void **state)
+{
+    frame f =
+        decode_ok("{\"id\":\"r\",\"accepted\":1,\"count\":2,\"token\":\"a\",\"ids\":[],\"error\":7}", 68);
+    assert_int_equal(f.kind, FRAME_TOKEN);
+    frame_release(&f);
+    buf b = {0};
+    frame_done d = some_done(); /* "accepted" is a statistic there */
+    assert_int_equal(frame_put_done(&b, ID, &d), ST_OK);
+    f = decode_ok(b.data, b.len);
+    assert_int_equal(f.kind, FRAME_DONE);
+    frame_release(&f);
+    f = decode_ok("{\"id\":\"r\",\"count\":1,\"attach\":67108864}", 40);
+    assert_true(f.attach_bytes == 67108864);
+    frame_release(&f);
+    f = decode_ok("{\"id\":\"r\",\"count\":1,\"attach\":0}", 33);
+    assert_true(f.attach_bytes == 0);
+    frame_release(&f);
+    f = decode_ok("{\"token\":\"a\",\"ids\":7}", 21); /* plain: an unknown field */
+    assert_int_equal(f.n_ids, 0);
+    frame_release(&f);
+    buf_release(&b);
+}
+
+/* Without memory: nothing is written, nothing is leaked (ASan looks). */
+static void test_memory(void **state)
+{
+    static const int32_t ids[] = {7};
+    frame_logprob top = {.token = 7, .logprob = -0.5, .text = S("\xff")};
+    frame_logprob lp = {.token = 7, .logprob = -0.5, .text = S("a"), .top = &top, .n_top = 1};
+    frame_step s = {.text = S("a"), .ids = ids, .n_ids = 1, .logprobs = &lp};
+    buf line = {0};
+    assert_int_equal(frame_put_delta(&line, ID, &s), ST_OK);
+    for (uint64_t n = 1; n < 12; n++) {
+        buf b = {0};
+        frame f;
+        mem_fail_at(n, true);
+        status put = frame_put_delta(&b, ID, &s);
+        mem_fail_at(n, true);
+        status got = frame_decode(line.data, line.len - 1, &f, NULL);
+        mem_fail_at(0, false);
+        assert_true(put == ST_OK ? b.len == line.len : put == ST_NOMEM && b.len == 0);
+        assert_true(got == ST_OK || got == ST_NOMEM);
+        if (got == ST_OK) {
+            frame_release(&f);
+        }
+        buf_release(&b);
+    }
+    buf_release(&line);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_accepted),
+        cmocka_unit_test(test_token),
+        cmocka_unit_test(test_logprobs),
+        cmocka_unit_test(test_logprob_digits),
+        cmocka_unit_test(test_done),
+        cmocka_unit_test(test_error),
+        cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_stats),
+        cmocka_unit_test(test_every_field_is_needed),
+        cmocka_unit_test(test_refuses),
+        cmocka_unit_test(test_done_is_checked),
+        cmocka_unit_test(test_order_of_kinds),
+        cmocka_unit_test(test_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
