@@ -207,8 +207,10 @@ class Request:
             os._exit(3)
         elif word == "kill":
             os.kill(os.getpid(), signal.SIGSEGV)
+            time.sleep(0.5)  # it reaches this thread a little later
         elif word == "freeze":
             os.kill(os.getpid(), signal.SIGSTOP)
+            time.sleep(0.5)
         elif word in ("still", "move"):
             page.still = word == "still"
         elif word == "garbage":

@@ -1,0 +1,461 @@
+#!/usr/bin/python3
+"""supervise_script.py Deaths|Stalls|Models|Ends SERVE_MAIN: what becomes of requests, workers and the daemon when a worker
+misbehaves or the daemon is told to stop, over HTTP around stub_worker.py. Standard library only. Exit 1 if a test fails.
+
+PROTOCOL 6 and FAILURES C1, C8, H1, L1, L2. What needs no HTTP is in test_model_service.c and test_service_deaths.c."""
+import hashlib
+import json
+import os
+import pathlib
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+from serve_script import GROUP, HERE, Daemon, alive, events, post, read_all, until
+
+STUB = str(HERE / "stub_worker.py")
+
+
+class Supervised(Daemon):
+    """A daemon whose log has times; limits as keyword arguments (serve_main -o)."""
+
+    def __init__(self, *mode, wait=True, **limits):
+        self.times = []
+        super().__init__(*mode, options=[w for k, v in limits.items() for w in ("-o", f"{k}={v}")], wait=wait)
+
+    def read_log(self):
+        for line in self.process.stderr:
+            self.times.append(time.monotonic())
+            self.log.append(line.rstrip())
+            if line.startswith("listening on "):
+                self.port = int(line.rsplit(":", 1)[1])
+                self.listening.set()
+        self.listening.set()
+
+    def when(self, *words):
+        """Times of the log lines that hold all the words."""
+        return [t for t, line in zip(self.times, self.log) if all(w in line for w in words)]
+
+    def logged(self, *words):
+        return len(self.when(*words))
+
+    def logs(self, *words, n=1):
+        """Waits for the n-th such line; a client may hear of something before it is logged."""
+        return until(lambda: self.logged(*words) == n, 20)
+
+    def code(self, prompt, **more):
+        """What a request that is not streamed gets: "ok", or the code of its error."""
+        status, _, body = self.complete(prompt, **more)
+        return "ok" if status == 200 else (status, body["error"]["code"])
+
+    def later(self, prompt, **more):
+        """Asks on a thread; returns (thread, list that gets the answer)."""
+        got = []
+        t = threading.Thread(target=lambda: got.append(self.complete(prompt, **more)))
+        t.start()
+        return t, got
+
+    def saw(self, prompt):
+        return until(lambda: prompt in self.seen_prompts())
+
+
+class Waiting:
+    """A request that is answered later, over a socket of its own."""
+
+    def __init__(self, d, prompt, **more):
+        self.s = d.raw(post({"prompt": prompt, **more}, extra="Connection: close\r\n"))
+
+    def leave(self):
+        self.s.close()
+
+    def answer(self):
+        head, _, body = read_all(self.s).partition(b"\r\n\r\n")
+        self.s.close()
+        return int(head.split()[1]), body.decode()
+
+
+class Base(unittest.TestCase):
+    def assert_ends_with(self, response, code):
+        """The rest of a stream: an error event, and no [DONE]."""
+        data = events(response)
+        self.assertEqual(json.loads(data[-1])["error"]["code"], code, data)
+
+
+class Deaths(Base):
+    def test_death_in_a_reply(self):
+        with Supervised("lanes", "1") as d:
+            c, r = d.stream("say a wait 0.5 die")
+            whole, got = d.later("say b hang")
+            self.assertTrue(d.saw("say b hang"))
+            waiting, waited = d.later("say c")
+            self.assert_ends_with(r, "worker_crashed")
+            whole.join()
+            waiting.join()
+            self.assertEqual((got[0][0], got[0][2]["error"]["code"]), (503, "worker_crashed"))
+            self.assertEqual(waited[0][2]["choices"][0]["text"], "c ")  # it was not with the worker
+            self.assertTrue(d.logs("worker=gone", "cause=exit", "exit status 3"), d.log)
+            c.close()
+
+    def test_reported_error_keeps_the_worker(self):
+        with Supervised() as d:
+            self.assertEqual(d.code("error nonfinite"), (500, "nonfinite"))
+            c, r = d.stream("say a error internal")
+            self.assert_ends_with(r, "internal")
+            c.close()
+            self.assertEqual(d.code("say b"), "ok")
+            self.assertEqual(len(d.worker_pids()), 1)
+
+    def test_broken_protocol(self):
+        for word in "garbage", "never", "no_id", "error_no_id", "ready", "accept", "attach":
+            with self.subTest(word), Supervised() as d:
+                c, r = d.stream(f"say a {word} hang")
+                self.assert_ends_with(r, "worker_crashed")
+                c.close()
+                self.assertEqual(d.code("say b"), "ok")
+                self.assertTrue(d.logs("worker=gone", "cause=broken_protocol"), d.log)
+                self.assertEqual(len(d.worker_pids()), 2)
+
+    def test_second_terminal_frame(self):
+        with Supervised() as d:
+            self.assertEqual(d.code("say a stray"), "ok")
+            self.assertTrue(until(lambda: d.logged("worker=gone", "cause=broken_protocol") == 1))
+            self.assertEqual(d.code("say b"), "ok")
+
+    def test_found_dead_while_idle(self):
+        with Supervised() as d:
+            os.kill(d.worker_pids()[0], signal.SIGKILL)
+            self.assertTrue(until(lambda: d.logged("worker=ready") == 2))
+            self.assertTrue(d.logs("signal 9"), d.log)
+            self.assertEqual(d.code("say a"), "ok")
+
+    def test_back_off(self):
+        """Real times between the end of a worker and the next start: 0, 0.25, 0.5, 1 s."""
+        with tempfile.TemporaryDirectory() as t, Supervised("die_if", t + "/flag", respawns=4) as d:
+            pathlib.Path(t, "flag").touch()
+            os.kill(d.worker_pids()[0], signal.SIGKILL)
+            waiting, got = d.later("say never")
+            self.assertTrue(until(lambda: d.logged("worker=given_up") == 1, 20))
+            waiting.join()
+            self.assertEqual((got[0][0], got[0][2]["error"]["code"]), (503, "worker_crashed"))
+            gone, started = d.when("worker=gone"), d.when("worker=started")[1:]
+            self.assertEqual((len(gone), len(started)), (5, 4))
+            for wait, a, b in zip((0, 0.25, 0.5, 1), gone, started):
+                self.assertGreaterEqual(b - a, wait - 0.05)
+                self.assertLess(b - a, wait + 2)
+            begin = time.monotonic()
+            self.assertEqual(d.code("say never"), (503, "worker_crashed"))  # at once, and nothing is started
+            self.assertLess(time.monotonic() - begin, 0.9)
+            self.assertEqual(len(d.worker_pids()), 5)
+            os.remove(t + "/flag")
+            time.sleep(1.1)
+            self.assertEqual(d.code("say b"), "ok")  # the next one who asks has it tried again
+            self.assertNotIn("say never", d.seen_prompts())
+
+    def test_no_start_at_all(self):
+        """A single model that cannot be had ends the daemon with its reason."""
+        for mode, starts, words in ("load_failed", 1, "blk.0.attn_q.weight"), ("exit", 3, "exit status 5"), ("two_ready", 1, ""):
+            d = Supervised(mode, wait=False, respawns=2)
+            if mode == "two_ready":  # it was ready for a moment: the daemon stays
+                self.assertTrue(until(lambda: d.logged("worker=given_up"), 20), d.log)
+                self.assertIsNone(d.process.poll())
+            else:
+                self.assertEqual(d.process.wait(20), 1)
+                d.reader.join(5)
+                self.assertIsNone(d.port)
+                self.assertEqual(len(d.worker_pids()), starts)
+                self.assertTrue(d.logged("worker=given_up", words), d.log)
+            d.end()
+            self.assertFalse(any(alive(pid) for pid in d.worker_pids()))
+
+    def test_client_leaves(self):
+        """C1: late frames of the cancelled one are dropped, and the worker is told."""
+        with Supervised() as d:
+            for stream in True, False:
+                c = d.raw(post({"prompt": f"late 200 say a{stream} hang", "stream": stream}))
+                self.assertTrue(d.saw(f"late 200 say a{stream} hang"))
+                c.close()
+            self.assertTrue(until(lambda: sum('"cancel"' in line for line in pathlib.Path(d.seen).read_text().splitlines()) == 2))
+            self.assertEqual(d.code("say b"), "ok")
+            self.assertEqual(len(d.worker_pids()), 1)
+
+    def test_full_pipes(self):
+        """4 KiB each way, and a worker that does not read while it writes."""
+        with Supervised("serial", "pipes", "4096", "lanes", "16") as d:
+            prompt = "many 20 5000 " + "w" * 60000
+            asked = [d.later(prompt) for _ in range(24)]
+            for t, _ in asked:
+                t.join(60)
+            self.assertEqual([len(got) and len(got[0][2]["choices"][0]["text"]) for _, got in asked], [100000] * 24)
+            self.assertEqual(len(d.worker_pids()), 1)
+
+
+class Stalls(Base):
+    def test_standstill(self):
+        for prompt in "say a still hang", "say a freeze":
+            with self.subTest(prompt), Supervised(stall=1000) as d:
+                c, r = d.stream(prompt)
+                self.assert_ends_with(r, "worker_crashed")
+                c.close()
+                self.assertTrue(d.logs("worker=gone", "cause=stalled"), d.log)
+                self.assertEqual(d.code("say b"), "ok")
+
+    def test_progress(self):
+        with Supervised(stall=700) as d:
+            self.assertEqual(d.code("wait 3 say a"), "ok")  # no frame for 3 s, but its counters move
+            time.sleep(1.5)  # and nothing moves while it is idle
+            self.assertEqual(len(d.worker_pids()), 1)
+
+    def test_loading_stands_still(self):
+        d = Supervised("stuck", wait=False, stall=300, respawns=1)
+        self.assertEqual(d.process.wait(20), 1)
+        d.reader.join(5)
+        self.assertEqual(d.logged("cause=stalled"), 2 + 1)  # two workers, and the line that gives up
+        d.end()
+
+    def test_time_without_the_daemon(self):
+        """The daemon is stopped for longer than the limit: the worker still gets the rest of it."""
+        with Supervised(stall=3000) as d:
+            c, r = d.stream("say a still hang")
+            r.readline()
+            begin = time.monotonic()
+            d.process.send_signal(signal.SIGSTOP)
+            stopped = time.monotonic()
+            time.sleep(4)
+            d.process.send_signal(signal.SIGCONT)
+            resumed = time.monotonic()
+            self.assert_ends_with(r, "worker_crashed")
+            self.assertTrue(d.logs("worker=gone", "cause=stalled"), d.log)
+            self.assertGreater(d.when("worker=gone")[0] - resumed, 3 - (stopped - begin) - 0.7)
+            c.close()
+
+    def test_cancel_grace(self):
+        """C8, with a worker that ignores and one that is stopped; another model does not notice."""
+        for prompt in "ignore say a hang", "say a freeze":
+            with self.subTest(prompt), tempfile.TemporaryDirectory() as t, \
+                    Supervised("and", sys.executable, STUB, t + "/seen2", grace=500, stall=60000) as d:
+                other, got = d.later("say x wait 2 say y", model="stub-2")
+                deaf, r = d.stream(prompt)
+                r.readline()
+                time.sleep(0.3)
+                deaf.sock.shutdown(socket.SHUT_RDWR)
+                deaf.close()
+                self.assertTrue(until(lambda: d.logged('"stub"', "worker=gone", "cause=cancel_unanswered") == 1, 10), d.log)
+                self.assertEqual(d.code("say b", model="stub"), "ok")
+                other.join()
+                self.assertEqual(got[0][2]["choices"][0]["text"], "x y ")
+                self.assertEqual(d.logged('"stub-2"', "worker=gone"), 0)
+
+    def test_frozen_is_not_healthy(self):
+        """H1."""
+        with Supervised(stall=2000) as d:
+            os.kill(d.worker_pids()[0], signal.SIGSTOP)
+            self.assertTrue(until(lambda: d.ask("GET", "/health")[0] == 503, 2))
+            begin = time.monotonic()
+            self.assertEqual(d.ask("GET", "/health")[0], 503)
+            self.assertLess(time.monotonic() - begin, 0.5)  # answered from memory
+            rc, seconds = d.end()
+            self.assertEqual(rc, 0)
+            self.assertLess(seconds, 5)
+            self.assertFalse(any(alive(pid) for pid in d.worker_pids()))
+
+    def test_deadline_in_the_queue(self):
+        with Supervised("lanes", "1") as d:
+            busy = [d.later("wait 3 say a") for _ in range(2)]
+            self.assertTrue(until(lambda: d.seen_prompts().count("wait 3 say a") == 2))
+            begin = time.monotonic()
+            status, _, body = d.complete("say never", hearth={"deadline_ms": 300})
+            self.assertLess(time.monotonic() - begin, 2.5)
+            self.assertEqual((status, body["error"]["code"]), (504, "timeout"))
+            for t, got in busy:
+                t.join()
+                self.assertEqual(got[0][0], 200)
+            self.assertNotIn("say never", d.seen_prompts())
+
+
+class Models(Base):
+    def test_each_has_its_worker(self):
+        with tempfile.TemporaryDirectory() as t, Supervised("and", sys.executable, STUB, t + "/seen2") as d:
+            self.assertEqual([m["id"] for m in d.ask("GET", "/v1/models")[2]["data"]], ["stub", "stub-2"])
+            self.assertEqual(d.code("say first"), "ok")  # the first is the default
+            self.assertEqual(d.code("say second", model="stub-2"), "ok")
+            self.assertEqual(d.code("say x", model="stub-3"), (404, "model_not_found"))
+            self.assertEqual(d.seen_prompts(), ["say first"])
+            self.assertIn("say second", pathlib.Path(t, "seen2").read_text())
+
+    def test_one_dies(self):
+        with tempfile.TemporaryDirectory() as t, Supervised("and", sys.executable, STUB, t + "/seen2") as d:
+            c, r = d.stream("say a wait 1 say b", model="stub-2")
+            for _ in range(3):
+                self.assertEqual(d.code("say x die"), (503, "worker_crashed"))
+            self.assertEqual(events(r)[-1], "[DONE]")
+            c.close()
+            self.assertEqual(d.logged('"stub-2"', "worker=gone"), 0)
+
+    def test_one_cannot_be_loaded(self):
+        """L2: the daemon runs without it, and remembers why."""
+        with tempfile.TemporaryDirectory() as t:
+            pathlib.Path(t, "bad").touch()
+            with Supervised("and", sys.executable, STUB, t + "/seen2", "bad_if", t + "/bad") as d:
+                begin = time.monotonic()
+                answers = [d.complete("say x", model="stub-2") for _ in range(100)]
+                if time.monotonic() - begin < 0.9:
+                    self.assertTrue(d.logs('"stub-2"', "worker=started"), d.log)
+                self.assertLessEqual(d.logged('"stub-2"', "worker=started"), 2 + (time.monotonic() - begin))
+                for status, _, body in answers:
+                    self.assertEqual((status, body["error"]["code"]), (503, "load_failed"))
+                    self.assertIn("blk.0.attn_q.weight", body["error"]["message"])
+                self.assertEqual(d.code("say y", model="stub"), "ok")
+                os.remove(t + "/bad")
+                self.assertTrue(until(lambda: d.code("say z", model="stub-2") == "ok", 20))
+
+    def test_keys_take_turns(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".keys") as f:
+            f.write("".join(f"{name} {hashlib.sha256(name.encode()).hexdigest()}\n" for name in ("alice", "bob")))
+            f.flush()
+            with Supervised("lanes", "1", keys=f.name) as d:
+                def ask(key, prompt):
+                    return Keyed(d, key, prompt)
+                first = [ask("alice", "wait 1.5 say a") for _ in range(2)]
+                self.assertTrue(until(lambda: len(d.seen_prompts()) == 2))
+                crowd = []
+                for i in range(6):
+                    crowd.append(ask("alice", f"say alice{i}"))
+                    self.assertTrue(until(lambda: queued(d) == i + 1))
+                bob = ask("bob", "say bob")
+                self.assertTrue(until(lambda: queued(d) == 7))
+                for x in first + crowd + [bob]:
+                    self.assertEqual(x.answer()[0], 200)
+                self.assertEqual([p for p in d.seen_prompts()[2:]],
+                                 ["say alice0", "say bob"] + [f"say alice{i}" for i in range(1, 6)])
+
+
+def queued(d):
+    """From /metrics."""
+    import http.client
+    c = http.client.HTTPConnection("127.0.0.1", d.port, timeout=20)
+    c.request("GET", "/metrics")
+    text = c.getresponse().read().decode()
+    c.close()
+    return sum(int(float(line.split()[-1])) for line in text.splitlines() if line.startswith(QUEUED + "{"))
+
+
+QUEUED = "hearth_requests_queued"
+
+
+class Keyed(Waiting):
+    def __init__(self, d, key, prompt):
+        self.s = d.raw(post({"prompt": prompt}, extra=f"Connection: close\r\nAuthorization: Bearer {key}\r\n"))
+
+
+class Ends(Base):
+    def finish(self, d, limit=5):
+        rc, seconds = d.end()
+        self.assertEqual(rc, 0, d.log)
+        self.assertLess(seconds, limit, d.log)
+        self.assertFalse(any(alive(pid) for pid in d.worker_pids()))
+        return seconds
+
+    def test_idle(self):
+        for mode in (), ("deaf",):
+            with Supervised(*mode, drain=1000) as d:
+                seconds = self.finish(d)
+                if not mode:
+                    self.assertLess(seconds, 1.5)  # nothing to wait for
+
+    def test_loading(self):
+        for mode in ("stuck",), ("stuck", "deaf"):
+            with Supervised(*mode, wait=False) as d:
+                self.assertTrue(until(lambda: d.worker_pids()))
+                self.finish(d)
+
+    def test_replies_may_finish(self):
+        with Supervised("lanes", "1") as d:
+            c, r = d.stream("say a wait 1 say b")
+            r.readline()
+            prefill = Waiting(d, "wait 1 say c")
+            self.assertTrue(d.saw("wait 1 say c"))
+            queued_one = Waiting(d, "say never")
+            time.sleep(0.3)
+            end = threading.Thread(target=self.finish, args=(d,))
+            end.start()
+            data = events(r)
+            self.assertEqual(data[-1], "[DONE]")
+            status, body = prefill.answer()
+            self.assertEqual((status, json.loads(body)["choices"][0]["text"]), (200, "c "))
+            status, body = queued_one.answer()
+            self.assertEqual((status, json.loads(body)["error"]["code"]), (503, "draining"))
+            end.join()
+            self.assertNotIn("say never", d.seen_prompts())
+            c.close()
+
+    def test_replies_that_do_not_finish(self):
+        for mode in (), ("deaf",):
+            with Supervised(*mode, drain=500) as d:
+                c, r = d.stream("say a ignore hang")
+                r.readline()
+                prefill = Waiting(d, "ignore hang")
+                idle = d.raw()
+                unread = d.raw(post({"prompt": "many 3 900000 hang", "stream": True}))
+                self.assertTrue(d.saw("ignore hang"))
+                time.sleep(0.3)
+                self.finish(d, 3)
+                self.assert_ends_with(r, "draining")
+                status, body = prefill.answer()
+                self.assertEqual((status, json.loads(body)["error"]["code"]), (503, "draining"))
+                self.assertEqual(read_all(idle), b"")
+                for s in idle, unread:
+                    s.close()
+                c.close()
+
+    def test_frozen_worker(self):
+        with Supervised(drain=500) as d:
+            c, r = d.stream("say a freeze")
+            r.readline()
+            self.finish(d, 3)
+            self.assert_ends_with(r, "draining")
+            c.close()
+
+    def test_while_it_waits_for_a_respawn(self):
+        with tempfile.TemporaryDirectory() as t, Supervised("die_if", t + "/flag") as d:
+            pathlib.Path(t, "flag").touch()
+            os.kill(d.worker_pids()[0], signal.SIGKILL)
+            self.assertTrue(until(lambda: d.logged("wait_ms=2000"), 20))
+            self.assertLess(self.finish(d), 1.5)
+
+    def test_second_signal(self):
+        with Supervised("deaf", drain=60000) as d:
+            c, r = d.stream("say a ignore hang")
+            r.readline()
+            d.process.send_signal(signal.SIGTERM)
+            self.assertTrue(until(lambda: d.logged("event=stopping")))
+            self.finish(d, 2)
+            c.close()
+
+    def test_no_new_requests(self):
+        with Supervised(drain=2000) as d:
+            c, r = d.stream("say a wait 1 say b")
+            r.readline()
+            d.process.send_signal(signal.SIGTERM)
+            self.assertTrue(until(lambda: d.logged("event=stopping")))
+            with socket.socket() as s:
+                self.assertNotEqual(s.connect_ex(("127.0.0.1", d.port)), 0)
+            events(r)
+            c.close()
+
+    def test_no_orphans(self):
+        """Two workers, one busy and deaf, and one that loads: gone within 2 s of the daemon's SIGKILL."""
+        with tempfile.TemporaryDirectory() as t:
+            d = Supervised("deaf", "and", sys.executable, STUB, t + "/2", "stuck", "deaf", wait=False, stall=60000)
+            self.assertTrue(until(lambda: len(d.worker_pids()) == 2))
+            pids = d.worker_pids()
+            d.process.kill()
+            self.assertTrue(until(lambda: not any(alive(pid) for pid in pids), 2))
+            d.end()
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], GROUP])
