@@ -129,8 +129,11 @@ status line_push(line_splitter *s, const char *data, size_t n, line_fn fn, void 
 
 status line_end(line_splitter *s, line_fn fn, void *ctx)
 {
-    if (s->attach_left == 0) {
-        return finish_line(s, fn, ctx) ? ST_OK : ST_CLOSED;
+    if (s->attach_left == 0 && !finish_line(s, fn, ctx)) {
+        return ST_CLOSED;
+    }
+    if (s->attach_left == 0) { /* the last line may have announced an attachment */
+        return ST_OK;
     }
     bool told = s->skipping;
     s->attach_left = 0;

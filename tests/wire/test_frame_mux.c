@@ -27,6 +27,11 @@ static frame decode_ok(const char *line, size_t len)
     return f;
 }
 
+static frame decode_text(const char *line)
+{
+    return decode_ok(line, strlen(line));
+}
+
 /* Checks the text of the one frame in b, decodes it and empties b. */
 static frame read_back(buf *b, const char *want, frame_kind kind)
 {
@@ -286,7 +291,7 @@ static void test_error(void **state)
     assert_string_equal(f.path, "$.a");
     frame_release(&f);
 
-    f = decode_ok("{\"error\":\"m\",\"code\":\"invalid_field\",\"field\":\"top_p\",\"value\":2}", 61);
+    f = decode_text("{\"error\":\"m\",\"code\":\"invalid_field\",\"field\":\"top_p\",\"value\":2}");
     double v;
     assert_null(f.id.data);
     assert_string_equal(f.field, "top_p");
@@ -426,7 +431,7 @@ static void test_every_field_is_needed(void **state)
     static const char *const wrong[] = {NULL, "null", "-1", "1.5", "{\"?\":0}", "[{}]"};
     buf b = {0};
     for (size_t i = 0; i < N_OF(whole); i++) {
-        frame f = decode_ok(whole[i].line, strlen(whole[i].line));
+        frame f = decode_text(whole[i].line);
         frame_release(&f);
         char names[512], *save = NULL;
         snprintf(names, sizeof names, "%s", whole[i].needed);
@@ -572,8 +577,7 @@ static void test_done_is_checked(void **state)
 /* Clients look for token, done, error in this order, then it is ours. */
 static void test_order_of_kinds(void **state)
 {
-    frame f =
-        decode_ok("{\"id\":\"r\",\"accepted\":1,\"count\":2,\"token\":\"a\",\"ids\":[],\"error\":7}", 68);
+    frame f = decode_text("{\"id\":\"r\",\"accepted\":1,\"count\":2,\"token\":\"a\",\"ids\":[],\"error\":7}");
     assert_int_equal(f.kind, FRAME_TOKEN);
     frame_release(&f);
     buf b = {0};
@@ -582,13 +586,13 @@ static void test_order_of_kinds(void **state)
     f = decode_ok(b.data, b.len);
     assert_int_equal(f.kind, FRAME_DONE);
     frame_release(&f);
-    f = decode_ok("{\"id\":\"r\",\"count\":1,\"attach\":67108864}", 40);
+    f = decode_text("{\"id\":\"r\",\"count\":1,\"attach\":67108864}");
     assert_true(f.attach_bytes == 67108864);
     frame_release(&f);
-    f = decode_ok("{\"id\":\"r\",\"count\":1,\"attach\":0}", 33);
+    f = decode_text("{\"id\":\"r\",\"count\":1,\"attach\":0}");
     assert_true(f.attach_bytes == 0);
     frame_release(&f);
-    f = decode_ok("{\"token\":\"a\",\"ids\":7}", 21); /* plain: an unknown field */
+    f = decode_text("{\"token\":\"a\",\"ids\":7}"); /* plain: an unknown field */
     assert_int_equal(f.n_ids, 0);
     frame_release(&f);
     buf_release(&b);

@@ -1,29 +1,50 @@
 #include "base/test_main.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "wire/line.h"
 
-/* What the callback got, one after another: "text|" for a line, "<long>|" or "<memory>|" for a report. */
+/* What the callback got, one after another: "text|" for a line, "[bytes]|" for an attachment, "<long>|",
+ * "<memory>|" or "<cut>|" for a report. A line "+n" announces an attachment of n bytes, "-n" one to skip. */
 typedef struct seen {
+    line_splitter *splitter; /* NULL: lines are only lines */
     char text[4096];
     size_t len;
     size_t calls;
     size_t stop_after; /* calls; 0 = never */
 } seen;
 
-static bool collect(void *ctx, line_kind kind, const char *text, size_t len)
+static void add(seen *s, const char *what, size_t n)
 {
-    seen *s = ctx;
-    const char *what = kind == LINE_TEXT ? text : kind == LINE_TOO_LONG ? "<long>" : "<memory>";
-    size_t n = kind == LINE_TEXT ? len : strlen(what);
-    assert_true(s->len + n + 2 < sizeof s->text);
-    assert_true(kind == LINE_TEXT || len == 0);
+    assert_true(s->len + n + 1 < sizeof s->text);
     memcpy(s->text + s->len, what, n);
     s->len += n;
-    s->text[s->len++] = '|';
     s->text[s->len] = '\0';
+}
+
+static bool collect(void *ctx, line_kind kind, const char *text, size_t len)
+{
+    static const char *const reports[] = {
+        [LINE_TOO_LONG] = "<long>", [LINE_NO_MEMORY] = "<memory>", [LINE_TRUNCATED] = "<cut>"};
+    seen *s = ctx;
+    if (kind == LINE_TEXT) {
+        add(s, text, len);
+    } else if (kind == LINE_ATTACHMENT) {
+        add(s, "[", 1);
+        add(s, text, len);
+        add(s, "]", 1);
+    } else {
+        assert_int_equal(len, 0);
+        add(s, reports[kind], strlen(reports[kind]));
+    }
+    add(s, "|", 1);
+    if (s->splitter && kind == LINE_TEXT && text[0] == '+') {
+        line_expect_attachment(s->splitter, strtoul(text + 1, NULL, 10));
+    } else if (s->splitter && kind == LINE_TEXT && text[0] == '-') {
+        line_skip_attachment(s->splitter, strtoull(text + 1, NULL, 10));
+    }
     s->calls++;
     return s->calls != s->stop_after;
 }
@@ -126,6 +147,155 @@ static void test_memory(void **state)
     line_release(&s);
 }
 
+/* The same limit of 8; attachments may be longer. */
+static const struct {
+    const char *in;
+    const char *want;
+} attached[] = {
+    {"+3\nabcok\n", "+3|[abc]|ok|"},
+    {"+3\n\n\n\nok", "+3|[\n\n\n]|ok|"}, /* raw bytes, not lines */
+    {"+3\n{}\n\nok\n", "+3|[{}\n]|ok|"},
+    {"+20\n12345678901234567890ok\n", "+20|[12345678901234567890]|ok|"},
+    {"+1\nx+1\ny", "+1|[x]|+1|[y]|"},
+    {"a\n+2\nxy\nb\n", "a|+2|[xy]|b|"},
+    {"+3\nab", "+3|<cut>|"}, /* the stream ends too early */
+    {"+3\n", "+3|<cut>|"},
+    {"+3", "+3|<cut>|"}, /* the line itself was the last */
+    {"-3\nabcok\n", "-3|ok|"},
+    {"-3\na\ncok\n", "-3|ok|"},
+    {"-0\nok\n", "-0|ok|"},
+    {"-1\nx-2\nyz+1\nx", "-1|-2|+1|[x]|"},
+    {"-3\nab", "-3|"}, /* nobody waits for it */
+    {"-3", "-3|"},
+    {"-9000000\nabc\n\n", "-9000000|"},
+    {"123456789\n+1\nxok", "<long>|+1|[x]|ok|"},
+    {"+1\nx123456789\nok", "+1|[x]|<long>|ok|"},
+};
+
+/* Cut at every byte, and into pieces of every length. */
+static void test_attachments(void **state)
+{
+    for (size_t i = 0; i < N_OF(attached); i++) {
+        size_t n = strlen(attached[i].in);
+        for (size_t way = 0; way < 2 * (n + 1); way++) {
+            line_splitter s;
+            seen got = {.splitter = &s};
+            line_init(&s, 8);
+            size_t first = way / 2, step = way % 2 == 0 ? n + 1 : way / 2 + 1; /* two pieces, or equal ones */
+            for (size_t at = 0; at < n;) {
+                size_t piece = way % 2 == 0 && at == 0 && first > 0 ? first : step;
+                piece = n - at < piece ? n - at : piece;
+                assert_int_equal(line_push(&s, attached[i].in + at, piece, collect, &got), ST_OK);
+                at += piece;
+            }
+            assert_int_equal(line_end(&s, collect, &got), ST_OK);
+            if (strcmp(got.text, attached[i].want) != 0) {
+                print_error("case %zu way %zu\n", i, way);
+            }
+            assert_string_equal(got.text, attached[i].want);
+            assert_int_equal(line_end(&s, collect, &got), ST_OK); /* told once */
+            assert_string_equal(got.text, attached[i].want);
+            line_release(&s);
+        }
+    }
+}
+
+static void test_attachment_memory(void **state)
+{
+    line_splitter s;
+    seen got = {.splitter = &s};
+    line_init(&s, 1000);
+    assert_int_equal(line_push(&s, "+6\n", 3, collect, &got), ST_OK);
+    mem_fail_at(1, false);
+    assert_int_equal(line_push(&s, "abc", 3, collect, &got), ST_OK);
+    mem_fail_at(0, false);
+    assert_int_equal(line_push(&s, "\n\n\nok\n", 6, collect, &got), ST_OK);
+    assert_string_equal(got.text, "+6|<memory>|ok|"); /* skipped all the same */
+    line_release(&s);
+
+    /* what is skipped is not kept; what was large is given back */
+    got = (seen){.splitter = &s};
+    line_init(&s, 8);
+    assert_int_equal(line_push(&s, "-1000000\n", 9, collect, &got), ST_OK);
+    for (int i = 0; i < 100000; i++) {
+        assert_int_equal(line_push(&s, "xxxxxxxxxx", 10, collect, &got), ST_OK);
+    }
+    assert_true(s.partial.cap < 1024);
+    assert_int_equal(line_push(&s, "ok\n", 3, collect, &got), ST_OK);
+    assert_string_equal(got.text, "-1000000|ok|");
+    line_release(&s);
+}
+
+static void test_stop_at_attachment(void **state)
+{
+    line_splitter s;
+    seen got = {.splitter = &s, .stop_after = 2};
+    line_init(&s, 8);
+    assert_int_equal(line_push(&s, "+2\nxy", 5, collect, &got), ST_CLOSED);
+    assert_string_equal(got.text, "+2|[xy]|");
+    line_release(&s);
+}
+
+/* The sending side: what it makes, the splitter takes apart again. */
+static bool check_sent(void *ctx, line_kind kind, const char *text, size_t len)
+{
+    size_t *calls = ctx;
+    static const char *const want[] = {"{\"id\":\"r\",\"x\":{},\"attach\":5}", "a\n}\0b", "{\"next\":1}"};
+    static const size_t lens[] = {28, 5, 10};
+    assert_true(*calls < N_OF(want));
+    assert_int_equal(kind, *calls == 1 ? LINE_ATTACHMENT : LINE_TEXT);
+    assert_int_equal(len, lens[*calls]);
+    assert_memory_equal(text, want[*calls], len);
+    ++*calls;
+    return true;
+}
+
+typedef struct sent_ctx {
+    line_splitter *s;
+    size_t calls;
+} sent_ctx;
+
+static bool on_sent(void *ctx, line_kind kind, const char *text, size_t len)
+{
+    sent_ctx *c = ctx;
+    bool go_on = check_sent(&c->calls, kind, text, len);
+    if (c->calls == 1) {
+        line_expect_attachment(c->s, 5);
+    }
+    return go_on;
+}
+
+static void test_sending(void **state)
+{
+    line_splitter s;
+    sent_ctx c = {&s, 0};
+    buf b = {0};
+    assert_int_equal(buf_append_str(&b, "{\"id\":\"r\",\"x\":{}}\n"), ST_OK);
+    assert_int_equal(line_attach(&b, "a\n}\0b", 5), ST_OK);
+    assert_int_equal(buf_append_str(&b, "{\"next\":1}\n"), ST_OK);
+    line_init(&s, 100);
+    assert_int_equal(line_push(&s, b.data, b.len, on_sent, &c), ST_OK);
+    assert_int_equal(c.calls, 3);
+    line_release(&s);
+
+    buf_reset(&b);
+    assert_int_equal(buf_append_str(&b, "{\"a\":[]}\n"), ST_OK);
+    assert_int_equal(line_add_u64(&b, "n", UINT64_MAX), ST_OK);
+    assert_int_equal(line_add_u64(&b, "m", 0), ST_OK);
+    assert_string_equal(b.data, "{\"a\":[],\"n\":18446744073709551615,\"m\":0}\n");
+    size_t len = b.len;
+    char *large = mem_alloc(100000);
+    assert_non_null(large);
+    memset(large, 'x', 100000);
+    mem_fail_at(1, true);
+    assert_int_equal(line_attach(&b, large, 100000), ST_NOMEM); /* as it was */
+    mem_fail_at(0, false);
+    assert_int_equal(b.len, len);
+    assert_string_equal(b.data, "{\"a\":[],\"n\":18446744073709551615,\"m\":0}\n");
+    mem_free(large);
+    buf_release(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -134,6 +304,10 @@ int main(void)
         cmocka_unit_test(test_too_long_is_told_at_once),
         cmocka_unit_test(test_stop),
         cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_attachments),
+        cmocka_unit_test(test_attachment_memory),
+        cmocka_unit_test(test_stop_at_attachment),
+        cmocka_unit_test(test_sending),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
