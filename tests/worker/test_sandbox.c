@@ -426,7 +426,7 @@ int main(void)
     const char *missing = sandbox_missing();
     if (missing) {
         int rc = cmocka_run_group_tests(without, open_model, remove_model);
-        fprintf(stderr, "SKIPPED, all but one: %s\n", missing);
+        fprintf(stderr, "SKIPPED: sandbox: %s\n", missing);
         return rc ? rc : 77;
     }
     return cmocka_run_group_tests(tests, open_model, remove_model);

@@ -100,7 +100,7 @@ class Sandbox(unittest.TestCase):
     def need_sandbox(self, run):
         if not sandboxed(run):
             self.assertIn("event=no_sandbox reason=", run.log)
-            print("SKIPPED, no sandbox:", run.log.strip(), file=sys.stderr)
+            print("SKIPPED: sandbox:", run.log.splitlines()[0], file=sys.stderr)
             self.skipTest("no sandbox in this build")
 
     def test_is_inside(self):
@@ -149,7 +149,7 @@ class Sandbox(unittest.TestCase):
 class Faults(unittest.TestCase):
     def test_same_frames(self):
         if not FAULTS:
-            print("SKIPPED: no library of faults in a build with a sanitizer", file=sys.stderr)
+            print("SKIPPED: no preloaded faults in a build with a sanitizer", file=sys.stderr)
             self.skipTest("sanitizer")
         want = Run(PLAIN).plain()
         for socket_pair in (False, True):
