@@ -31,16 +31,43 @@ static void note(trail *t, const void *data, size_t n, int number)
     t->hash = t->hash * 31 + hash64(data, n) + (uint64_t)number;
 }
 
+static void take_headers(trail *t, const http_request *q)
+{
+    static const char *const names[] = {
+#define X(name) name,
+        HTTP_KEPT_HEADERS(X)
+#undef X
+    };
+    for (int i = 0; i < HTTP_N_KEPT; i++) {
+        const char *value = http_request_header(q, names[i]);
+        if (value) {
+            size_t n = strlen(value);
+            must(n <= HTTP_MAX_VALUE_BYTES && !strpbrk(value, "\r\n"));
+            must(n == 0 || (!strchr(" \t", value[0]) && !strchr(" \t", value[n - 1])));
+            note(t, value, n, i);
+        }
+    }
+}
+
+/* "/s…" is refused and its body skipped, "/l…" may have 8 bytes. */
 static void take(trail *t, http_reader *r, http_step step)
 {
     const http_request *q = &r->request;
     t->n_steps++;
     if (step == HTTP_STEP_HEAD) {
-        must(q->body.len == 0);
+        must(q->is_whole && q->body.len == 0);
         note(t, buf_str(&q->path), q->path.len, (int)q->method);
         note(t, "", 0, q->minor * 8 + q->keep_alive * 4 + q->has_body * 2 + q->expect_100);
+        take_headers(t, q);
+        if (strncmp(buf_str(&q->path), "/s", 2) == 0) {
+            http_reader_skip_body(r);
+        } else if (strncmp(buf_str(&q->path), "/l", 2) == 0) {
+            http_reader_limit_body(r, 8);
+        }
+        note(t, "", 0, http_reader_fits(r) * 2 + http_reader_may_skip(r));
     } else if (step == HTTP_STEP_DONE) {
-        must(q->body.len <= MAX_BODY);
+        must(q->body.len <= (strncmp(buf_str(&q->path), "/l", 2) == 0 ? 8 : MAX_BODY));
+        must(q->body.len == 0 || strncmp(buf_str(&q->path), "/s", 2) != 0);
         note(t, buf_str(&q->body), q->body.len, 0);
         http_reader_next(r);
     } else {
