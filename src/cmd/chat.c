@@ -426,7 +426,8 @@ static void open_editor(chat *c)
     el_set(c->editor, EL_PROMPT, prompt_text);
     el_set(c->editor, EL_EDITOR, "emacs");
     el_set(c->editor, EL_GETCFN, next_key);
-    el_set(c->editor, EL_ADDFN, "hearth-interrupt", "end the line as Ctrl-C does", interrupt_line);
+    /* Wide: of narrow strings libedit keeps copies that it never frees. */
+    el_wset(c->editor, EL_ADDFN, L"hearth-interrupt", L"end the line as Ctrl-C does", interrupt_line);
     if (c->history) {
         find_history(c);
         history(c->history, &c->event, H_SETSIZE, HISTORY_LINES);
