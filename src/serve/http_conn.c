@@ -24,17 +24,6 @@ size_t conn_unsent(const http_conn *c)
     return evbuffer_get_length(bufferevent_get_output(c->bev));
 }
 
-/* seconds 0: no deadline */
-static void set_phase(http_conn *c, http_phase phase, int seconds)
-{
-    const struct timeval tv = {seconds, 0};
-    c->phase = phase;
-    evtimer_del(c->timer);
-    if (seconds > 0) {
-        evtimer_add(c->timer, &tv);
-    }
-}
-
 void conn_wake(http_conn *c)
 {
     event_active(c->wake, 0, 0);
@@ -44,6 +33,17 @@ void conn_doom(http_conn *c)
 {
     c->doomed = true;
     conn_wake(c);
+}
+
+/* seconds 0: no deadline */
+static void set_phase(http_conn *c, http_phase phase, int seconds)
+{
+    const struct timeval tv = {seconds, 0};
+    c->phase = phase;
+    evtimer_del(c->timer);
+    if (seconds > 0 && evtimer_add(c->timer, &tv) != 0) {
+        conn_doom(c); /* without memory: better none than one without a deadline */
+    }
 }
 
 bool conn_is_idle(const http_conn *c)
@@ -60,8 +60,8 @@ static void regulate_reading(http_conn *c)
     bool reading = bufferevent_get_enabled(c->bev) & EV_READ;
     if (!want && reading) {
         bufferevent_disable(c->bev, EV_READ);
-    } else if (want && !reading) {
-        bufferevent_enable(c->bev, EV_READ);
+    } else if (want && !reading && bufferevent_enable(c->bev, EV_READ) != 0) {
+        conn_doom(c);
     }
 }
 
@@ -157,7 +157,7 @@ static void head_complete(http_conn *c)
     }
     set_phase(c, HTTP_PHASE_BODY, c->server->cfg.body_s);
     if (r->expect_100 && r->minor >= 1) {
-        bufferevent_write(c->bev, "HTTP/1.1 100 Continue\r\n\r\n", 25);
+        conn_write_continue(c);
     }
 }
 

@@ -22,7 +22,9 @@ static uint64_t now_ns(const http_conn *c)
 static void arm_probe(http_conn *c, uint64_t wait_ns)
 {
     const struct timeval tv = {(time_t)(wait_ns / 1000000000u), (suseconds_t)(wait_ns % 1000000000u / 1000)};
-    evtimer_add(c->timer, &tv);
+    if (evtimer_add(c->timer, &tv) != 0) {
+        conn_doom(c);
+    }
 }
 
 /* Bytes that wait to be sent, or were sent since the last look, will be answered by a reset just as well. */

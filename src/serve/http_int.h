@@ -98,8 +98,9 @@ void conn_wake(http_conn *c); /* lets the loop look at it */
 bool conn_is_idle(const http_conn *c);
 size_t conn_unsent(const http_conn *c);
 
-/* http_reply.c: what a client that has sent FIN gets, to find out whether it still reads */
-void conn_write_probe(http_conn *c);
+/* http_reply.c */
+void conn_write_continue(http_conn *c);
+void conn_write_probe(http_conn *c); /* for a client that has sent FIN: does it still read? */
 
 /* http_gone.c */
 status watch_open(http_server *s, err *e);

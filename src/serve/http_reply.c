@@ -1,5 +1,6 @@
 #include <assert.h>
 #include <event2/buffer.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <time.h>
 
@@ -8,6 +9,26 @@
 static struct evbuffer *output(const http_conn *c)
 {
     return bufferevent_get_output(c->bev);
+}
+
+/* Without memory the connection is lost: a client must not take a part for the whole. */
+static void put(http_conn *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static void put(http_conn *c, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    if (evbuffer_add_vprintf(output(c), fmt, ap) < 0) {
+        conn_doom(c);
+    }
+    va_end(ap);
+}
+
+static void put_bytes(http_conn *c, const char *data, size_t n)
+{
+    if (evbuffer_add(output(c), data, n) != 0) {
+        conn_doom(c);
+    }
 }
 
 static const char *status_words(int http_status)
@@ -31,9 +52,8 @@ static void put_date(http_conn *c)
     struct tm tm;
     time_t now = (time_t)(clock_wall_ms(c->server->cfg.clock) / 1000);
     if (gmtime_r(&now, &tm)) {
-        evbuffer_add_printf(output(c), "Date: %s, %02d %s %d %02d:%02d:%02d GMT\r\n", days[tm.tm_wday],
-                            tm.tm_mday, months[tm.tm_mon], tm.tm_year + 1900, tm.tm_hour, tm.tm_min,
-                            tm.tm_sec);
+        put(c, "Date: %s, %02d %s %d %02d:%02d:%02d GMT\r\n", days[tm.tm_wday], tm.tm_mday, months[tm.tm_mon],
+            tm.tm_year + 1900, tm.tm_hour, tm.tm_min, tm.tm_sec);
     }
 }
 
@@ -46,16 +66,16 @@ static void put_start(http_conn *c, int http_status, const char *content_type, b
         may_keep && r->keep_alive && !body_unread && !c->server->draining && c->reader.fault.status == 0;
     c->status = http_status;
     c->bare = (r->is_whole && r->method == HTTP_HEAD) || http_status == 204;
-    evbuffer_add_printf(output(c), "HTTP/1.1 %d %s\r\n", http_status, status_words(http_status));
+    put(c, "HTTP/1.1 %d %s\r\n", http_status, status_words(http_status));
     put_date(c);
-    evbuffer_add_printf(output(c), "X-Request-Id: %s\r\n", c->id);
+    put(c, "X-Request-Id: %s\r\n", c->id);
     if (http_status != 204) {
-        evbuffer_add_printf(output(c), "Content-Type: %s\r\n", content_type);
+        put(c, "Content-Type: %s\r\n", content_type);
     }
     if (!c->keep) {
-        evbuffer_add_printf(output(c), "Connection: close\r\n");
+        put(c, "Connection: close\r\n");
     } else if (r->minor == 0) {
-        evbuffer_add_printf(output(c), "Connection: keep-alive\r\n");
+        put(c, "Connection: keep-alive\r\n");
     }
 }
 
@@ -77,20 +97,20 @@ void http_conn_reply(http_conn *c, const http_reply *reply)
     size_t before = conn_unsent(c);
     put_start(c, reply->status, reply->content_type ? reply->content_type : "application/json", true);
     if (reply->allow) {
-        evbuffer_add_printf(output(c), "Allow: %s\r\n", reply->allow);
+        put(c, "Allow: %s\r\n", reply->allow);
     }
     if (reply->retry_after_s > 0) {
-        evbuffer_add_printf(output(c), "Retry-After: %d\r\n", reply->retry_after_s);
+        put(c, "Retry-After: %d\r\n", reply->retry_after_s);
     }
     if (reply->status == 401) { /* RFC 9110, 15.5.2 */
-        evbuffer_add_printf(output(c), "WWW-Authenticate: Bearer\r\n");
+        put(c, "WWW-Authenticate: Bearer\r\n");
     }
     if (reply->status != 204) {
-        evbuffer_add_printf(output(c), "Content-Length: %zu\r\n", reply->body_len);
+        put(c, "Content-Length: %zu\r\n", reply->body_len);
     }
-    bool ok = evbuffer_add(output(c), "\r\n", 2) == 0;
-    if (!ok || (!c->bare && evbuffer_add(output(c), reply->body, reply->body_len) != 0)) {
-        conn_doom(c); /* half an answer would be taken for a whole one of another length */
+    put(c, "\r\n");
+    if (!c->bare) {
+        put_bytes(c, reply->body, reply->body_len);
     }
     c->bytes_out = conn_unsent(c) - before;
     conn_answered(c);
@@ -104,16 +124,19 @@ void http_conn_stream_begin(http_conn *c)
     c->is_slow = false;
     c->chunked = c->reader.request.minor >= 1;
     put_start(c, 200, "text/event-stream; charset=utf-8", c->chunked);
-    evbuffer_add_printf(output(c), "Cache-Control: no-cache\r\n%s\r\n",
-                        c->chunked ? "Transfer-Encoding: chunked\r\n" : "");
+    put(c, "Cache-Control: no-cache\r\n%s\r\n", c->chunked ? "Transfer-Encoding: chunked\r\n" : "");
     c->bytes_out = conn_unsent(c) - before;
 }
 
-static bool put_piece(http_conn *c, const char *data, size_t n)
+static void put_piece(http_conn *c, const char *data, size_t n)
 {
-    bool ok = !c->chunked || evbuffer_add_printf(output(c), "%zx\r\n", n) >= 0;
-    ok = ok && evbuffer_add(output(c), data, n) == 0;
-    return ok && (!c->chunked || evbuffer_add(output(c), "\r\n", 2) == 0);
+    if (c->chunked) {
+        put(c, "%zx\r\n", n);
+    }
+    put_bytes(c, data, n);
+    if (c->chunked) {
+        put(c, "\r\n");
+    }
 }
 
 void http_conn_stream_write(http_conn *c, const char *data, size_t n)
@@ -124,11 +147,11 @@ void http_conn_stream_write(http_conn *c, const char *data, size_t n)
         return;
     }
     size_t before = conn_unsent(c);
-    bool ok = put_piece(c, data, n);
+    put_piece(c, data, n);
     size_t after = conn_unsent(c);
     c->written = true;
     c->bytes_out += after - before;
-    if (!ok || after > cfg->max_unsent) {
+    if (after > cfg->max_unsent) {
         conn_doom(c);
     } else if (c->slow && !c->is_slow && after > cfg->pause_at) {
         conn_wake(c);
@@ -139,25 +162,23 @@ void http_conn_stream_end(http_conn *c)
 {
     assert(c->streaming);
     if (c->chunked && !c->bare) {
-        if (evbuffer_add(output(c), "0\r\n\r\n", 5) != 0) {
-            conn_doom(c);
-        }
+        put(c, "0\r\n\r\n");
         c->bytes_out += 5;
     }
     c->streaming = false;
     conn_answered(c);
 }
 
+void conn_write_continue(http_conn *c)
+{
+    put(c, "HTTP/1.1 100 Continue\r\n\r\n");
+}
+
 void conn_write_probe(http_conn *c)
 {
-    static const char processing[] = "HTTP/1.1 102 Processing\r\n\r\n";
-    bool ok = true;
     if (!c->streaming) {
-        ok = evbuffer_add(output(c), processing, sizeof processing - 1) == 0;
+        put(c, "HTTP/1.1 102 Processing\r\n\r\n");
     } else if (!c->bare) {
-        ok = put_piece(c, ":\n\n", 3);
-    }
-    if (!ok) {
-        conn_doom(c);
+        put_piece(c, ":\n\n", 3);
     }
 }
