@@ -1,4 +1,4 @@
-"""A small client of the plain worker protocol, over pipes, and what it knows of the made models."""
+"""A small client of the worker protocol, both dialects, over pipes, and what it knows of the made models."""
 import fcntl
 import functools
 import json
@@ -20,7 +20,8 @@ MODELS = {}   # "bpe": context 512, "spm": context 512, "long": bpe with context
 class Worker:
     """One worker process. Frames are read only when asked for, so a test decides when stdout is blocked."""
 
-    def __init__(self, *args, model="bpe", small_pipe=False, stdin=None, stdout=None, ready=True):
+    def __init__(self, *args, model="bpe", small_pipe=False, stdin=None, stdout=None, ready=True, env=None,
+                 pass_fds=()):
         own_in, own_out = stdin is None, stdout is None
         if own_in:
             stdin, self.to = os.pipe()
@@ -35,12 +36,14 @@ class Worker:
         self.log = tempfile.TemporaryFile()
         path = MODELS.get(model, model)
         self.proc = subprocess.Popen([*COMMAND, "-m", path, "--threads", "2", *args], stdin=stdin, stdout=stdout,
-                                     stderr=self.log)
+                                     stderr=self.log, env=None if env is None else {**os.environ, **env},
+                                     pass_fds=pass_fds)
         if own_in:
             os.close(stdin)
         if own_out:
             os.close(stdout)
         self.data = b""
+        self.kept = {}
         self.ready = self.recv() if ready else None
 
     def send_raw(self, data):
@@ -103,6 +106,38 @@ class Worker:
         assert "error" in last and text == "", (line, last)
         assert isinstance(last["error"], str) and last["error"] and isinstance(last["code"], str), last
         return last
+
+    # The multiplexed dialect: frames are kept by id until somebody asks for them.
+
+    def recv_of(self, name, timeout=PATIENCE):
+        """The next frame about request `name` (None: a plain one); others are kept for later."""
+        while not self.kept.get(name):
+            f = self.recv(timeout)
+            self.kept.setdefault(f.get("id"), []).append(f)
+        return self.kept[name].pop(0)
+
+    def recv_until_last(self, name, timeout=PATIENCE):
+        """All frames about a request up to its last one."""
+        frames = []
+        while not frames or not ({"done", "error", "pieces", "text", "count", "session", "closed", "reset", "stats"} &
+                                 set(frames[-1])):
+            frames.append(self.recv_of(name, timeout))
+        return frames
+
+    def recv_ids(self, name, timeout=PATIENCE):
+        """Text, ids and last frame of a multiplexed reply; checks their form."""
+        frames = self.recv_until_last(name, timeout)
+        text, ids = "", []
+        for i, f in enumerate(frames[:-1]):
+            assert ("accepted" in f) == (i == 0), frames
+            if "token" in f or "delta" in f:
+                text += f["token"] if "token" in f else f["delta"]["content"]
+                assert len(f["ids"]) == 1 or (f["ids"] == [] and i == len(frames) - 2), f
+                ids += f["ids"]
+        if "done" in frames[-1]:
+            assert frames[-1]["completion_tokens"] == len(ids), frames[-1]
+            assert "generated_token_ids" not in frames[-1]
+        return text, ids, frames[-1]
 
     def close_stdin(self):
         if self.to is not None:

@@ -17,7 +17,7 @@ static int usage(const char *why)
     fprintf(
         stderr,
         "worker_main: %s\nusage: worker_main -m MODEL [--max-sessions N] [--no-warm] [--prefix-ids \"2 3\"]"
-        " [--ctx N] [--threads N] [--slow-reader-ms N]\n",
+        " [--ctx N] [--threads N] [--slow-reader-timeout N]\n",
         why);
     return 2;
 }
@@ -39,6 +39,9 @@ int main(int argc, char **argv)
     worker_config cfg = worker_config_default(NULL);
     const char *page = getenv("HEARTH_WORKER_STATUS_FD");
     cfg.control_fd = getenv("HEARTH_WORKER_CONTROL_FD");
+    if (!cfg.control_fd) {
+        cfg.control_fd = getenv("EXECUTORCH_LLM_WORKER_CONTROL_FD");
+    }
     cfg.status_fd = page ? (int)strtol(page, NULL, 10) : -1;
     ivec prefix = {0};
     log_set_sink(log_fd_sink, (void *)(intptr_t)&log_fd, LOG_INFO);
@@ -65,8 +68,8 @@ int main(int argc, char **argv)
             cfg.instance.context = (int32_t)strtol(value, NULL, 10);
         } else if (strcmp(argv[i], "--threads") == 0) {
             cfg.instance.threads = (size_t)strtol(value, NULL, 10);
-        } else if (strcmp(argv[i], "--slow-reader-ms") == 0) {
-            cfg.slow_reader_ms = (uint64_t)strtoull(value, NULL, 10);
+        } else if (strcmp(argv[i], "--slow-reader-timeout") == 0) {
+            cfg.slow_reader_ms = (uint64_t)strtoull(value, NULL, 10) * 1000;
         } else {
             return usage(argv[i]);
         }

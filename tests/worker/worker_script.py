@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""worker_script.py --bpe MODEL --spm MODEL --long MODEL [-k PATTERN] COMMAND...: every sentence of the plain worker protocol.
+"""worker_script.py --bpe MODEL --spm MODEL --long MODEL [-k PATTERN] COMMAND...: every sentence of the worker protocol.
 
 Drives a worker (`hearth worker`, or tests/worker/worker_main) over pipes; standard library only. The models are the
 random ones of tests/model/make_model (300 ids; see tests/worker/meson.build). Exit status 0 if all holds.
@@ -11,7 +11,8 @@ import unittest
 
 import worker_client
 
-MODULES = ["cases_start", "cases_lines", "cases_request", "cases_reply", "cases_session", "cases_end"]
+MODULES = ["cases_start", "cases_lines", "cases_request", "cases_reply", "cases_session", "cases_end", "cases_cancel",
+           "cases_mux"]
 
 
 class Result(unittest.TextTestResult):
