@@ -18,7 +18,7 @@ void frame_line_begin(frame_line *l, buf *out, wire_string id)
     json_w_obj_open(&l->w);
     if (id.data) {
         FRAME_KEY(&l->w, id);
-        json_w_str(&l->w, id.data, id.len);
+        frame_put_string(&l->w, id);
     }
 }
 
@@ -33,6 +33,11 @@ status frame_line_end(frame_line *l)
         buf_truncate(l->out, l->len);
     }
     return st;
+}
+
+void frame_put_string(json_w *w, wire_string s)
+{
+    json_w_str(w, s.data ? s.data : "", s.len);
 }
 
 void frame_put_ids(json_w *w, const int32_t *ids, size_t n)
@@ -106,7 +111,7 @@ status frame_put_token(buf *out, wire_string id, const frame_step *step)
     json_w *w = &l.w;
     frame_line_begin(&l, out, id);
     FRAME_KEY(w, token);
-    json_w_str(w, step->text.data, step->text.len);
+    frame_put_string(w, step->text);
     if (id.data) {
         frame_put_step_ids(w, step);
     }
@@ -342,6 +347,6 @@ status frame_put_session(buf *out, wire_string id, frame_kind kind, wire_string 
     }
     json_w_bool(w, true);
     FRAME_KEY(w, session_id);
-    json_w_str(w, session_id.data, session_id.len);
+    frame_put_string(w, session_id);
     return frame_line_end(&l);
 }

@@ -18,6 +18,7 @@ void frame_line_begin(frame_line *l, buf *out, wire_string id);
 /* Closes it and adds '\n'; if anything failed the buffer is as it was. */
 status frame_line_end(frame_line *l);
 
+void frame_put_string(json_w *w, wire_string s); /* absent: "" */
 void frame_put_ids(json_w *w, const int32_t *ids, size_t n);
 /* "ids" and, if there are any, "logprobs". */
 void frame_put_step_ids(json_w *w, const frame_step *s);

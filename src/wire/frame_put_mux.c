@@ -27,8 +27,8 @@ static void open_logprob(json_w *w, const frame_logprob *p)
     FRAME_KEY(w, logprob);
     put_logprob_value(w, p->logprob);
     FRAME_KEY(w, text);
-    json_w_str(w, p->text.data, p->text.len);
-    if (!utf8_valid(p->text.data, p->text.len, NULL)) {
+    frame_put_string(w, p->text);
+    if (p->text.data && !utf8_valid(p->text.data, p->text.len, NULL)) {
         FRAME_KEY(w, bytes);
         json_w_arr_open(w);
         for (size_t i = 0; i < p->text.len; i++) {
@@ -121,7 +121,7 @@ status frame_put_delta(buf *out, wire_string id, const frame_step *s)
     FRAME_KEY(w, delta);
     json_w_obj_open(w);
     FRAME_KEY(w, content);
-    json_w_str(w, s->text.data, s->text.len);
+    frame_put_string(w, s->text);
     json_w_obj_close(w);
     frame_put_step_ids(w, s);
     return frame_line_end(&l);
@@ -157,7 +157,7 @@ status frame_put_tokens(buf *out, wire_string id, const int32_t *ids, const wire
     FRAME_KEY(w, pieces);
     json_w_arr_open(w);
     for (size_t i = 0; i < n; i++) {
-        json_w_str(w, pieces[i].data, pieces[i].len);
+        frame_put_string(w, pieces[i]);
     }
     json_w_arr_close(w);
     return frame_line_end(&l);
@@ -168,7 +168,7 @@ status frame_put_text(buf *out, wire_string id, wire_string text)
     frame_line l;
     frame_line_begin(&l, out, id);
     FRAME_KEY(&l.w, text);
-    json_w_str(&l.w, text.data, text.len);
+    frame_put_string(&l.w, text);
     return frame_line_end(&l);
 }
 
@@ -189,7 +189,7 @@ status frame_put_session_info(buf *out, wire_string id, const frame_session *s)
     FRAME_KEY(w, session);
     json_w_obj_open(w);
     FRAME_KEY(w, session_id);
-    json_w_str(w, s->session_id.data, s->session_id.len);
+    frame_put_string(w, s->session_id);
     FRAME_KEY(w, known);
     json_w_bool(w, s->known);
     FRAME_KEY(w, tokens);

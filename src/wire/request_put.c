@@ -9,7 +9,7 @@
 static void put_string(json_w *w, const char *key, wire_string s)
 {
     json_w_key(w, key);
-    json_w_str(w, s.data, s.len);
+    json_w_str(w, s.data ? s.data : "", s.len);
 }
 
 static void put_int(json_w *w, const char *key, int64_t value, int64_t unless)

@@ -114,7 +114,7 @@ static void test_logprobs(void **state)
     /* 0.1f as a double is 0.100000001490116…: nine digits give the same float */
     frame_logprob top[] = {{.token = 7, .logprob = -0.5, .text = S("a")},
                            {.token = 9, .logprob = (double)-0.1f, .text = S("\xc3")},
-                           {.token = 1, .logprob = -INFINITY, .text = S("\xff\0")}};
+                           {.token = 1, .logprob = -(double)INFINITY, .text = S("\xff\0")}};
     frame_logprob lp = {.token = 7, .logprob = -1.0 / 3.0, .text = S("a"), .top = top, .n_top = 3};
     frame_step s = {.text = S("a"), .ids = ids, .n_ids = 1, .logprobs = &lp};
     buf b = {0};
@@ -459,6 +459,11 @@ static void test_every_field_is_needed(void **state)
 
 #define LP(members) "{\"id\":\"r\",\"token\":\"a\",\"ids\":[1],\"logprobs\":[" members "]}"
 
+#define DIGEST_TAIL "3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855" /* 63 digits */
+#define ACCEPTED(digest)                                                                                \
+    ("{\"id\":\"r\",\"accepted\":{\"seed\":1,\"now\":2,\"prompt_tokens\":3,\"prompt_digest\":\"" digest \
+     "\",\"cached_prompt_tokens\":0}}")
+
 static void test_refuses(void **state)
 {
     static const char *const lines[] = {
@@ -497,8 +502,10 @@ static void test_refuses(void **state)
         "{\"id\":\"r\",\"prompt_logprobs\":[{\"id\":1,\"logprob\":-1,\"text\":\"a\",\"top\":[]}]}",
         "{\"id\":\"r\",\"prompt_logprobs\":[null,null]}",
         /* digest */
-        "{\"id\":\"r\",\"accepted\":{\"seed\":1,\"now\":2,\"prompt_tokens\":3,\"prompt_digest\":\"00\","
-        "\"cached_prompt_tokens\":0}}",
+        ACCEPTED("00"),
+        ACCEPTED(DIGEST_OF_NOTHING "0"),
+        ACCEPTED("E" DIGEST_TAIL),
+        ACCEPTED("\\u0000" DIGEST_TAIL),
         /* what is said about an error */
         "{\"error\":\"m\",\"code\":7}",
         "{\"error\":\"m\",\"limit\":-1}",
@@ -527,6 +534,14 @@ static void test_refuses(void **state)
         assert_int_equal(e.code, ST_BAD_REQUEST);
         assert_int_equal(f.kind, FRAME_DONE); /* untouched */
     }
+}
+
+/* The template of those four is right but for the digest. */
+static void test_template_is_fine(void **state)
+{
+    frame f = decode_text(ACCEPTED("e" DIGEST_TAIL));
+    assert_int_equal(f.kind, FRAME_ACCEPTED);
+    frame_release(&f);
 }
 
 static void test_done_is_checked(void **state)
@@ -638,6 +653,7 @@ int main(void)
         cmocka_unit_test(test_stats),
         cmocka_unit_test(test_every_field_is_needed),
         cmocka_unit_test(test_refuses),
+        cmocka_unit_test(test_template_is_fine),
         cmocka_unit_test(test_done_is_checked),
         cmocka_unit_test(test_order_of_kinds),
         cmocka_unit_test(test_memory),
