@@ -6,7 +6,7 @@
  * interrupted, not a poll that returns at once; stderr is left alone, since nobody repeats a line of a log.
  *
  * Any thread. All state is written by the constructor and constant afterwards, but for counters (relaxed: each
- * stands alone).
+ * stands alone) and the places of the real calls (every thread finds the same).
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -190,6 +190,12 @@ static bool interrupted(int fd)
     return eintr_each != 0 && fd != STDERR_FILENO && may_wait(fd) && interrupt_now();
 }
 
+/* A byte goes or does not, and is how signal handlers speak to loops: libevent's would not send it again. */
+static bool write_interrupted(int fd, size_t n)
+{
+    return n > 1 && interrupted(fd);
+}
+
 static bool wait_interrupted(int timeout)
 {
     return eintr_each != 0 && timeout != 0 && interrupt_now();
@@ -252,7 +258,7 @@ static size_t room_for(int fd, size_t n)
 EXPORT ssize_t write(int fd, const void *data, size_t n)
 {
     size_t take = n;
-    if (interrupted(fd) || (n > 0 && (take = room_for(fd, n)) == 0)) {
+    if (write_interrupted(fd, n) || (n > 0 && (take = room_for(fd, n)) == 0)) {
         return -1;
     }
     return NEXT(write, fd, data, take);
@@ -261,7 +267,7 @@ EXPORT ssize_t write(int fd, const void *data, size_t n)
 EXPORT ssize_t send(int fd, const void *data, size_t n, int flags)
 {
     size_t take = n;
-    if (interrupted(fd) || (n > 0 && (take = room_for(fd, n)) == 0)) {
+    if (write_interrupted(fd, n) || (n > 0 && (take = room_for(fd, n)) == 0)) {
         return -1;
     }
     return NEXT(send, fd, data, take, flags);
@@ -291,7 +297,7 @@ static struct iovec first_of(const struct iovec *v, size_t n, size_t most)
 EXPORT ssize_t writev(int fd, const struct iovec *v, int n)
 {
     size_t all = n > 0 ? total(v, (size_t)n) : 0, take = all;
-    if (interrupted(fd) || (all > 0 && (take = room_for(fd, all)) == 0)) {
+    if (write_interrupted(fd, all) || (all > 0 && (take = room_for(fd, all)) == 0)) {
         return -1;
     }
     if (take < all) {
@@ -304,7 +310,7 @@ EXPORT ssize_t writev(int fd, const struct iovec *v, int n)
 EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 {
     size_t all = total(m->msg_iov, m->msg_iovlen), take = all;
-    if (interrupted(fd) || (all > 0 && (take = room_for(fd, all)) == 0)) {
+    if (write_interrupted(fd, all) || (all > 0 && (take = room_for(fd, all)) == 0)) {
         return -1;
     }
     if (take < all) {

@@ -72,11 +72,11 @@ class Faults(unittest.TestCase):
 
     def test_eintr(self):
         # Python repeats what was interrupted, so the counts tell
-        _, counts = run("r, w = os.pipe()\nfor i in range(10): os.write(w, b'a'); os.read(r, 1)\nos._exit(0)", EINTR="2")
+        _, counts = run("r, w = os.pipe()\nfor i in range(10): os.write(w, b'ab'); os.read(r, 2)\nos._exit(0)", EINTR="2")
         self.assertEqual(counts[1], interrupted(20, 2))
-        _, counts = run("r, w = os.pipe(); os.write(w, b'a'); p = select.poll(); p.register(r)\n"
+        _, counts = run("r, w = os.pipe(); os.write(w, b'ab'); os.write(w, b'c'); p = select.poll(); p.register(r)\n"
                         "for i in range(5): p.poll(0)\nfor i in range(9): p.poll(1000)\nos._exit(0)", EINTR="3")
-        self.assertEqual(counts[1], interrupted(10, 3))  # the write, and the polls that may wait
+        self.assertEqual(counts[1], interrupted(10, 3))  # the write of two bytes, and the polls that may wait
 
     def test_refuse(self):
         out, counts = run(TRY + "print([attempt(os.pipe) for _ in range(5)])", REFUSE="pipe:2:2")
