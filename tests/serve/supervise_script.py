@@ -1,9 +1,10 @@
 #!/usr/bin/python3
-"""supervise_script.py Deaths|Stalls|Models|Ends SERVE_MAIN: what becomes of requests, workers and the daemon when a worker
-misbehaves or the daemon is told to stop, over HTTP around stub_worker.py. Standard library only. Exit 1 if a test fails.
+"""supervise_script.py Deaths|Stalls|Models|Ends SERVE_MAIN, or Real HEARTH MODEL: what becomes of requests, workers and the daemon when a worker
+misbehaves or the daemon is told to stop, over HTTP around stub_worker.py, or `hearth serve` with its own worker. Standard library only. Exit 1 if a test fails.
 
 PROTOCOL 6 and FAILURES C1, C8, H1, L1, L2. What needs no HTTP is in test_model_service.c and test_service_deaths.c."""
 import hashlib
+import http.client
 import json
 import os
 import pathlib
@@ -15,7 +16,7 @@ import threading
 import time
 import unittest
 
-from serve_script import GROUP, HERE, Daemon, alive, events, post, read_all, until
+from serve_script import GROUP, HERE, MODEL, SERVE, Daemon, alive, events, post, read_all, until
 
 STUB = str(HERE / "stub_worker.py")
 
@@ -23,9 +24,9 @@ STUB = str(HERE / "stub_worker.py")
 class Supervised(Daemon):
     """A daemon whose log has times; limits as keyword arguments (serve_main -o)."""
 
-    def __init__(self, *mode, wait=True, **limits):
+    def __init__(self, *mode, wait=True, argv=None, **limits):
         self.times = []
-        super().__init__(*mode, options=[w for k, v in limits.items() for w in ("-o", f"{k}={v}")], wait=wait)
+        super().__init__(*mode, options=[w for k, v in limits.items() for w in ("-o", f"{k}={v}")], wait=wait, argv=argv)
 
     def read_log(self):
         for line in self.process.stderr:
@@ -35,6 +36,12 @@ class Supervised(Daemon):
                 self.port = int(line.rsplit(":", 1)[1])
                 self.listening.set()
         self.listening.set()
+
+    def __exit__(self, kind, *_):
+        """A daemon that a test leaves alone ends well (a sanitizer would say otherwise)."""
+        if self.process.returncode is None:
+            rc, _ = self.end()
+            assert rc == 0 or kind, (rc, self.log)
 
     def when(self, *words):
         """Times of the log lines that hold all the words."""
@@ -324,26 +331,22 @@ class Models(Base):
                 crowd = []
                 for i in range(6):
                     crowd.append(ask("alice", f"say alice{i}"))
-                    self.assertTrue(until(lambda: queued(d) == i + 1))
+                    self.assertTrue(until(lambda: metric(d, "hearth_requests_queued") == i + 1))
                 bob = ask("bob", "say bob")
-                self.assertTrue(until(lambda: queued(d) == 7))
+                self.assertTrue(until(lambda: metric(d, "hearth_requests_queued") == 7))
                 for x in first + crowd + [bob]:
                     self.assertEqual(x.answer()[0], 200)
                 self.assertEqual([p for p in d.seen_prompts()[2:]],
                                  ["say alice0", "say bob"] + [f"say alice{i}" for i in range(1, 6)])
 
 
-def queued(d):
-    """From /metrics."""
-    import http.client
+def metric(d, name):
+    """Its sum over all labels."""
     c = http.client.HTTPConnection("127.0.0.1", d.port, timeout=20)
     c.request("GET", "/metrics")
     text = c.getresponse().read().decode()
     c.close()
-    return sum(int(float(line.split()[-1])) for line in text.splitlines() if line.startswith(QUEUED + "{"))
-
-
-QUEUED = "hearth_requests_queued"
+    return sum(int(float(line.split()[-1])) for line in text.splitlines() if line.startswith(name + "{"))
 
 
 class Keyed(Waiting):
@@ -455,6 +458,82 @@ class Ends(Base):
             d.process.kill()
             self.assertTrue(until(lambda: not any(alive(pid) for pid in pids), 2))
             d.end()
+
+
+class Real(Base):
+    """hearth serve and its sandboxed worker; the model makes thousands of tokens, about a second's worth."""
+    LONG = {"max_tokens": 8000, "ignore_eos": True, "seed": 3}
+
+    def daemon(self, *options):
+        return Supervised(argv=[SERVE, "serve", "-m", MODEL[0], "--port", "0", "--threads", "1", *options])
+
+    def test_killed_in_a_reply(self):
+        with self.daemon() as d:
+            text = d.complete("Once", **self.LONG)[2]["choices"][0]["text"]
+            c, r = d.stream("Once", **self.LONG)
+            first = r.readline()
+            os.kill(d.worker_pids()[0], signal.SIGKILL)
+            data = [first.decode()[6:]] + events(r)
+            self.assertEqual(json.loads(data[-1])["error"]["code"], "worker_crashed")
+            heard = "".join(json.loads(x)["choices"][0]["text"] for x in data[:-1])
+            self.assertTrue(text.startswith(heard))  # what came before is the undisturbed reply's beginning
+            self.assertEqual(d.complete("Once", **self.LONG)[2]["choices"][0]["text"], text)
+            self.assertEqual(len(d.worker_pids()), 2)
+            c.close()
+
+    def test_stopped_worker(self):
+        """C8 and the stall: nobody leaves, and somebody does."""
+        for leaves in False, True:
+            with self.subTest(leaves), self.daemon("--stall-timeout", "60" if leaves else "2", "--cancel-grace", "0.5") as d:
+                c, r = d.stream("Once", **self.LONG)
+                r.readline()
+                os.kill(d.worker_pids()[0], signal.SIGSTOP)
+                if leaves:
+                    c.sock.shutdown(socket.SHUT_RDWR)
+                else:
+                    self.assert_ends_with(r, "worker_crashed")
+                self.assertTrue(d.logs("worker=gone", "cause=" + ("cancel_unanswered" if leaves else "stalled")), d.log)
+                self.assertEqual(d.code("Once", max_tokens=3), "ok")
+                c.close()
+
+    def test_client_leaves(self):
+        """C1: the lane is idle again."""
+        with self.daemon() as d:
+            for stream in True, False:
+                s = d.raw(post({"prompt": "Once", "stream": stream, **self.LONG}))
+                self.assertTrue(until(lambda: metric(d, "hearth_worker_running") == 1))
+                s.close()
+                self.assertTrue(until(lambda: metric(d, "hearth_worker_running") == 0, 2))
+            self.assertEqual(metric(d, "hearth_worker_requests_cancelled_total"), 2)
+            self.assertEqual(metric(d, "hearth_cancelled_total"), 2)
+            self.assertEqual(len(d.worker_pids()), 1)
+
+    def test_end(self):
+        with self.daemon() as d:
+            c, r = d.stream("Once", **self.LONG)
+            r.readline()
+            rc, seconds = d.end()
+            self.assertEqual(rc, 0)
+            self.assertLess(seconds, 5)
+            self.assertEqual(events(r)[-1], "[DONE]")  # it was short enough
+            c.close()
+        with self.daemon("--drain-timeout", "0") as d:
+            c, r = d.stream("Once", **self.LONG)
+            r.readline()
+            self.assertEqual(d.end()[0], 0)
+            self.assert_ends_with(r, "draining")
+            self.assertFalse(any(alive(pid) for pid in d.worker_pids()))
+            c.close()
+
+    def test_no_orphan(self):
+        d = self.daemon()
+        c, r = d.stream("Once", **self.LONG)
+        r.readline()
+        pid = d.worker_pids()[0]
+        d.process.kill()
+        self.assertTrue(until(lambda: not alive(pid), 2))
+        d.end()
+        c.close()
 
 
 if __name__ == "__main__":
