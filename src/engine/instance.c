@@ -298,7 +298,7 @@ status instance_open(const char *path, const instance_options *opt, instance **o
     if (st == ST_OK) {
         st = instance_source_open(path, &s, e);
     }
-    return st == ST_OK ? instance_open_take(s, opt, out, e) : st;
+    return s ? instance_open_take(s, opt, out, e) : st;
 }
 
 void instance_close(instance *in)

@@ -311,7 +311,7 @@ status gguf_open(const char *path, gguf_file **out, err *e)
 {
     gguf_files *s = NULL;
     status st = gguf_files_open(path, &s, e);
-    return st == ST_OK ? gguf_files_parse_take(s, out, e) : st;
+    return s ? gguf_files_parse_take(s, out, e) : st;
 }
 
 status gguf_open_memory(const void *const *parts, const size_t *n_bytes, size_t n_parts, gguf_file **out,
