@@ -71,10 +71,12 @@ static void drop_input(http_conn *c)
     regulate_reading(c);
 }
 
-/* Answered for good: close once all is sent. */
+/* Answered for good: close once all is sent. The deadline is renewed while bytes go out; the bufferevent has one
+ * of its own, but without memory it can come to life unable to write (evbuffer_add_cb is not checked). */
 static void begin_flush(http_conn *c)
 {
-    set_phase(c, HTTP_PHASE_FLUSH, 0);
+    c->flush_left = conn_unsent(c);
+    set_phase(c, HTTP_PHASE_FLUSH, c->server->cfg.write_s);
     conn_wake(c); /* if nothing is unsent no other event would come */
 }
 
@@ -258,6 +260,8 @@ static void on_timer(evutil_socket_t fd, short what, void *ctx)
         c->phase == HTTP_PHASE_BODY || (c->phase == HTTP_PHASE_HEAD && http_reader_started(&c->reader));
     if (c->phase == HTTP_PHASE_REPLY) {
         watch_timer(c);
+    } else if (c->phase == HTTP_PHASE_FLUSH && conn_unsent(c) < c->flush_left) {
+        begin_flush(c);
     } else if (reading && !c->answered) {
         answer_lost(c, 408, "the request took too long to arrive");
     } else {
@@ -363,6 +367,10 @@ void conn_free(http_conn *c)
     }
     http_reader_release(&c->reader);
     if (c->bev) {
+        if (c->streaming && !c->chunked) { /* nothing but a reset tells the client that this is not the end */
+            const struct linger none = {1, 0};
+            setsockopt(bufferevent_getfd(c->bev), SOL_SOCKET, SO_LINGER, &none, sizeof none);
+        }
         watch_remove(c);
         bufferevent_free(c->bev);
     }

@@ -56,6 +56,7 @@ struct http_conn {
     bool written;       /* a piece of the stream since the last probe: it did the probe's work */
     bool is_slow;       /* what `slow` was told last */
     uint64_t probed_ns; /* 0 = never */
+    size_t flush_left;  /* unsent when the deadline of HTTP_PHASE_FLUSH was set */
     void (*gone)(void *ctx);
     void *gone_ctx;
     void (*slow)(void *ctx, bool is_slow);

@@ -14,7 +14,8 @@
  *   /refuse/STATUS        refused at its head
  *   /limit/BYTES          as /echo, with that limit
  *   /named/NAME           as /echo, for the key NAME
- * On stdin: "answer", "stats" (prints "stats CONNECTIONS WAITING"), "drain"; its end ends the server.
+ * On stdin: "answer", "stats" (prints "stats CONNECTIONS WAITING"), "drain", "fail N" (the
+ * N-th allocation from now on fails; prints "fails"); its end ends the server.
  */
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
@@ -167,6 +168,11 @@ static void on_request(void *ctx, http_conn *c, const http_request *r)
         s->bytes = w.bytes;
         s->gap_ms = w.gap_ms;
         s->timer = evtimer_new(base, on_stream_timer, s);
+        if (!s->timer) {
+            reply(c, 503, "", 0);
+            end(s);
+            return;
+        }
         http_conn_stream_begin(c);
         on_stream_timer(-1, 0, s);
     } else if (strcmp(path, "/slow") == 0) {
@@ -204,6 +210,9 @@ static void command(const char *line)
         answer_all();
     } else if (strcmp(line, "drain") == 0) {
         http_server_drain(server);
+    } else if (strncmp(line, "fail ", 5) == 0) {
+        mem_fail_at(strtoul(line + 5, NULL, 10), false);
+        printf("fails\n");
     } else if (strcmp(line, "stats") == 0) {
         for (const waiting *w = list.next; w != &list; w = w->next) {
             n++;
@@ -212,18 +221,24 @@ static void command(const char *line)
     }
 }
 
-static void on_stdin(struct bufferevent *bev, void *ctx)
+/* Without libevent's buffers: it must work while memory fails. */
+static void on_stdin(evutil_socket_t fd, short what, void *ctx)
 {
-    char *line;
-    while ((line = evbuffer_readln(bufferevent_get_input(bev), NULL, EVBUFFER_EOL_LF))) {
-        command(line);
-        free(line);
+    static char text[4096];
+    static size_t n;
+    ssize_t got = read(fd, text + n, sizeof text - 1 - n);
+    if (got <= 0) {
+        event_base_loopbreak(base);
+        return;
     }
-}
-
-static void on_stdin_end(struct bufferevent *bev, short what, void *ctx)
-{
-    event_base_loopbreak(base);
+    n += (size_t)got;
+    text[n] = '\0';
+    for (char *end; (end = strchr(text, '\n'));) {
+        *end = '\0';
+        command(text);
+        n -= (size_t)(end + 1 - text);
+        memmove(text, end + 1, n + 1);
+    }
 }
 
 static bool set_number(http_config *cfg, const char *name, size_t value)
@@ -291,20 +306,19 @@ int main(int argc, char **argv)
     setvbuf(stdout, NULL, _IOLBF, 0);
     signal(SIGPIPE, SIG_IGN);
     log_set_sink(log_fd_sink, &log_fd, LOG_INFO);
+    event_set_mem_functions(mem_alloc, mem_realloc, mem_free);
     base = event_base_new();
     if (http_server_open(base, &cfg, &server, &e) != ST_OK) {
         fprintf(stderr, "%s\n", e.msg);
         event_base_free(base);
         return 1;
     }
-    fcntl(STDIN_FILENO, F_SETFL, O_NONBLOCK);
-    struct bufferevent *in = bufferevent_socket_new(base, STDIN_FILENO, 0);
-    bufferevent_setcb(in, on_stdin, NULL, on_stdin_end, NULL);
-    bufferevent_enable(in, EV_READ);
+    struct event *in = event_new(base, STDIN_FILENO, EV_READ | EV_PERSIST, on_stdin, NULL);
+    event_add(in, NULL);
     printf("listening %s\n", http_server_url(server));
     event_base_dispatch(base);
     http_server_free(server);
-    bufferevent_free(in);
+    event_free(in);
     event_base_free(base);
     return 0;
 }

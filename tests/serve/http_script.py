@@ -1020,6 +1020,49 @@ class Many(unittest.TestCase):
             s.close()
 
 
+class Memory(unittest.TestCase):
+    def test_each_allocation_fails(self):
+        """Whatever fails, a client gets a whole answer, a refusal or a cut connection, and the next one is served."""
+        requests = [post("/echo", b"x" * 3000), get("/stream/5/3000/1"), post("/refuse/401", b"x" * 100),
+                    get("/headers", extra=b"Authorization: a\r\nX-Api-Key: b\r\n"), post("/echo", b"y", extra=b"Expect: 100-continue\r\n"),
+                    get("/stream/5/3000/1", minor=0)]
+        with Server("write_s=1", "idle_s=1") as d:
+            for data in requests:
+                refused = 0
+                with d.raw(data) as s:
+                    whole = self.settle(s)
+                self.assertIn(whole[0], (200, 401))
+                for n in range(1, 60):
+                    fails = d.count("fails")
+                    d.command(f"fail {n}")
+                    d.wait("fails", fails + 1)
+                    try:
+                        with d.raw(data) as s:
+                            got = self.settle(s)
+                    except OSError:
+                        got = None
+                    self.assertIn(got[0] if got else 0, (0, 503, whole[0]), (n, got))
+                    if got and got[0] == whole[0]:
+                        self.assertEqual(got[1], whole[1])
+                    refused += not got or got[0] != whole[0]
+                    d.command("fail 0")
+                    d.wait("fails", fails + 2)
+                    with d.raw(data) as s:
+                        self.assertEqual(self.settle(s), whole)
+                self.assertGreater(refused, 3)
+            d.wait_stats(0, 0)
+
+    def settle(self, s):
+        """(status, body), or None where the connection was cut in mid-answer."""
+        a = Answers(s)
+        try:
+            while (got := a.one())[0] == 100:
+                pass
+            return got[0], got[2] if "id=" not in got[2].decode() else b""
+        except (AssertionError, OSError):
+            return None
+
+
 class HalfClosing(threading.Thread):
     """A relay that sends FIN after each request, so that real clients meet the probes."""
 
