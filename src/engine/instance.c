@@ -278,7 +278,7 @@ status instance_open_take(instance_source *s, const instance_options *opt, insta
         in = mem_calloc(1, sizeof *in);
         st = in ? ST_OK : err_set(e, ST_NOMEM, NULL, "out of memory for a model");
     }
-    if (st == ST_OK) {
+    if (in) {
         arena_init(&in->strings, STRING_CHUNK);
         st = put_together(in, s, opt, chunk, e);
     }

@@ -234,31 +234,9 @@ uint64_t gguf_files_bytes(const gguf_files *s)
     return gguf_file_bytes(s->f);
 }
 
-/* The named part says that it is one of a set: does its name say so too? */
-static status check_name(const gguf_part *named, err *e)
-{
-    gguf_str key = {"split.count", strlen("split.count")};
-    size_t stem_len;
-    uint64_t no, count;
-    if (!gguf_split_name(named->path, &stem_len, &no, &count)) {
-        return gguf_part_fail(named, e, 0, "key", key,
-                              "the file is part %llu of %llu but is not named NAME-%05llu-of-%05llu.gguf",
-                              (unsigned long long)named->split_no + 1, (unsigned long long)named->split_count,
-                              (unsigned long long)named->split_no + 1,
-                              (unsigned long long)named->split_count);
-    }
-    if (no != named->split_no || count != named->split_count) {
-        return gguf_part_fail(named, e, 0, "key", key,
-                              "the file says it is part %llu of %llu, its name says %llu of %llu",
-                              (unsigned long long)named->split_no + 1, (unsigned long long)named->split_count,
-                              (unsigned long long)no + 1, (unsigned long long)count);
-    }
-    return ST_OK;
-}
-
 static status parse_others(gguf_file *f, const gguf_files *s, err *e)
 {
-    status st = check_name(&f->parts[s->named], e);
+    status st = gguf_split_check_name(&f->parts[s->named], e);
     for (size_t i = 0; i < f->n_parts && st == ST_OK; i++) {
         if (i == s->failed) {
             if (e) {

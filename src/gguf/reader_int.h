@@ -92,6 +92,8 @@ size_t gguf_value_bytes(gguf_value_type t); /* of one scalar; 0 for strings, arr
 bool gguf_split_name(const char *path, size_t *stem_len, uint64_t *no, uint64_t *count);
 /* "STEM-%05u-of-%05u.gguf" with no counted from 0, in the arena; NULL when out of memory. */
 char *gguf_split_path(arena *mem, const char *path, size_t stem_len, uint64_t no, uint64_t count);
+/* A parsed part says that it is one of a set: does its name say so too? */
+status gguf_split_check_name(const gguf_part *named, err *e);
 /* All parts are there and parsed: do they belong together? Then joins their tensors and indexes the names. */
 status gguf_split_join(gguf_file *f, err *e);
 

@@ -57,6 +57,27 @@ char *gguf_split_path(arena *mem, const char *path, size_t stem_len, uint64_t no
     return out;
 }
 
+status gguf_split_check_name(const gguf_part *named, err *e)
+{
+    gguf_str key = {"split.count", strlen("split.count")};
+    size_t stem_len;
+    uint64_t no, count;
+    if (!gguf_split_name(named->path, &stem_len, &no, &count)) {
+        return gguf_part_fail(named, e, 0, "key", key,
+                              "the file is part %llu of %llu but is not named NAME-%05llu-of-%05llu.gguf",
+                              (unsigned long long)named->split_no + 1, (unsigned long long)named->split_count,
+                              (unsigned long long)named->split_no + 1,
+                              (unsigned long long)named->split_count);
+    }
+    if (no != named->split_no || count != named->split_count) {
+        return gguf_part_fail(named, e, 0, "key", key,
+                              "the file says it is part %llu of %llu, its name says %llu of %llu",
+                              (unsigned long long)named->split_no + 1, (unsigned long long)named->split_count,
+                              (unsigned long long)no + 1, (unsigned long long)count);
+    }
+    return ST_OK;
+}
+
 static status split_fail(const gguf_part *part, err *e, const char *key, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 

@@ -167,7 +167,7 @@ static status give_up_rights(int abi, err *e)
 status sandbox_enter(uint64_t file_bytes, err *e)
 {
     const char *missing = sandbox_missing();
-    uint64_t limit;
+    uint64_t limit = 0;
     if (missing) {
         log_emit(LOG_WARN, "worker", "event=no_sandbox reason=\"%s\"", missing);
         return ST_OK;
@@ -190,7 +190,7 @@ status sandbox_enter(uint64_t file_bytes, err *e)
 
 status sandbox_seal(uint64_t file_bytes, uint64_t kv_bytes, size_t n_threads, err *e)
 {
-    uint64_t planned, limit;
+    uint64_t planned, limit = 0;
     if (!entered) {
         return ST_OK;
     }
