@@ -68,9 +68,7 @@ static void after_death(model_service *s, worker_cause cause, const char *detail
     if (s->ready_ns != 0 && now_ns - s->ready_ns >= s->cfg.limits.steady_ms * SERVICE_NS_PER_MS) {
         respawn_forget(&s->respawn);
     }
-    /* a program that has never run would not run at the second try either */
-    bool cannot_load = cause == WORKER_LOAD_FAILED || (cause == WORKER_NOT_STARTED && s->n_starts == 0);
-    bool again = respawn_after_death(&s->respawn, cannot_load, &wait_ms);
+    bool again = respawn_after_death(&s->respawn, cause == WORKER_LOAD_FAILED, &wait_ms);
     s->start_ns = now_ns + wait_ms * SERVICE_NS_PER_MS;
     if (!again) {
         give_up(s, cause, wait_ms);

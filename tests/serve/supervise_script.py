@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""supervise_script.py Deaths|Stalls|Models|Ends SERVE_MAIN, or Real HEARTH MODEL: what becomes of requests, workers and the daemon when a worker
+"""supervise_script.py Deaths|Stalls|Models|Ends SERVE_MAIN, Real HEARTH MODEL, or Faults HEARTH MODEL FAULTS_LIB: what becomes of requests, workers and the daemon when a worker
 misbehaves or the daemon is told to stop, over HTTP around stub_worker.py, or `hearth serve` with its own worker. Standard library only. Exit 1 if a test fails.
 
 PROTOCOL 6 and FAILURES C1, C8, H1, L1, L2. What needs no HTTP is in test_model_service.c and test_service_deaths.c."""
@@ -10,13 +10,14 @@ import os
 import pathlib
 import signal
 import socket
+import struct
 import sys
 import tempfile
 import threading
 import time
 import unittest
 
-from serve_script import GROUP, HERE, MODEL, SERVE, Daemon, alive, events, post, read_all, until
+from serve_rig import GROUP, HERE, MODEL, SERVE, Daemon, alive, events, post, read_all, until
 
 STUB = str(HERE / "stub_worker.py")
 
@@ -534,6 +535,62 @@ class Real(Base):
         self.assertTrue(until(lambda: not alive(pid), 2))
         d.end()
         c.close()
+
+
+class Faults(Base):
+    """System calls that fail as they may (tests/preload), in the daemon and its worker."""
+
+    def daemon(self, *options, **faults):
+        """faults: HEARTH_FAULT_… without the prefix. Returns (daemon, what counts were reached: short, EINTR, refused)."""
+        counts = tempfile.NamedTemporaryFile()
+        env = {"LD_PRELOAD": MODEL[1], "HEARTH_FAULT_COUNTS": counts.name, **{"HEARTH_FAULT_" + k: v for k, v in faults.items()}}
+        before = dict(os.environ)
+        os.environ.update(env)
+        try:
+            d = Supervised(argv=[SERVE, "serve", "-m", MODEL[0], "--port", "0", "--threads", "1", *options])
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+        return d, lambda: struct.unpack("<4Q", pathlib.Path(counts.name).read_bytes()[:32])
+
+    def test_short_and_interrupted(self):
+        ask = {"max_tokens": 400, "ignore_eos": True, "seed": 3}
+        with Supervised(argv=[SERVE, "serve", "-m", MODEL[0], "--port", "0", "--threads", "1"]) as d:
+            text = d.complete("Once", **ask)[2]["choices"][0]["text"]
+        d, counts = self.daemon(SHORT="7", EINTR="4")
+        with d:
+            c, r = d.stream("Once", **ask)
+            data = events(r)
+            self.assertEqual(data[-1], "[DONE]")
+            self.assertEqual("".join(json.loads(x)["choices"][0]["text"] for x in data[:-1]), text)
+            c.close()
+            self.assertEqual(d.complete("Once", **ask)[2]["choices"][0]["text"], text)
+            self.assertEqual(d.code("a " * 20000), (400, "context_length_exceeded"))  # a long line to the worker
+            self.assertEqual(len(d.worker_pids()), 1)
+            self.assertTrue(counts()[0] > 100 and counts()[1] > 100, counts())
+
+    def test_no_process_at_first(self):
+        """fork fails twice when the daemon starts, and once more when the worker has died."""
+        for call in "fork", "memfd", "pipe":
+            with self.subTest(call):
+                d, counts = self.daemon(IN="serve", REFUSE=f"{call}:0:2" if call != "pipe" else "pipe:2:2")
+                with d:
+                    self.assertEqual(d.logged("worker=not_started"), 2, d.log)
+                    self.assertEqual(counts()[2], 2)
+                    self.assertEqual(d.code("Once", max_tokens=3), "ok")
+                    self.assertEqual(len(d.worker_pids()), 1)
+
+    def test_no_process_later(self):
+        """Requests that wait get their answer, an HTTP status, while the daemon goes on and tries again."""
+        d, counts = self.daemon(IN="serve", REFUSE="fork:1:3")
+        with d:
+            os.kill(d.worker_pids()[0], signal.SIGKILL)
+            self.assertTrue(d.logs("worker=not_started", n=1))
+            status, _, body = d.complete("Once", max_tokens=3, stream=True)  # waits; the next try fails, too
+            self.assertEqual((status, body["error"]["code"]), (503, "worker_crashed"))
+            self.assertTrue(until(lambda: counts()[2] == 3))
+            self.assertTrue(d.logs("worker=ready", n=2))
+            self.assertEqual(d.code("Once", max_tokens=3), "ok")
 
 
 if __name__ == "__main__":

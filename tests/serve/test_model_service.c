@@ -483,6 +483,34 @@ static void without_memory_a_job_is_refused_whole(void **state)
     bench_close(&b);
 }
 
+/* Whichever allocation fails while a request runs: it ends, and the next one is served. */
+static void memory_that_fails_costs_a_worker_at_most(void **state)
+{
+    bench b;
+    client c, next;
+    bench_open(&b, "", NULL, NULL);
+    bench_start(&b);
+    for (uint64_t n = 1; n <= 60; n++) {
+        client_fill(&c, "c", 0, "say x say y");
+        mem_fail_at(n, false);
+        bool taken = service_submit(b.service, &c.job, NULL) == ST_OK;
+        if (taken) {
+            client_wait(&b, &c);
+        } else {
+            buf_release(&c.job.line);
+        }
+        mem_fail_at(0, false);
+        assert_true(!taken || c.ended || c.code == ST_WORKER_CRASHED || c.code == ST_NOMEM);
+        assert_int_equal(client_submit(&b, &next, "next", 0, "say z"), ST_OK);
+        client_wait(&b, &next);
+        assert_string_equal(next.text, "z ");
+    }
+    service_info info = bench_info(&b);
+    assert_true(info.n_deaths[WORKER_NO_MEMORY] > 0);
+    assert_int_equal(info.n_starts, 1 + info.n_deaths[WORKER_NO_MEMORY]); /* it died of nothing else */
+    bench_close(&b);
+}
+
 /*
  * The end.
  */
@@ -626,6 +654,7 @@ int main(int argc, char **argv)
         TEST(full_pipes_never_block_the_daemon),
         TEST(owners_may_cancel_and_submit_from_their_callbacks),
         TEST(without_memory_a_job_is_refused_whole),
+        TEST(memory_that_fails_costs_a_worker_at_most),
         TEST(a_drain_lets_replies_finish),
         TEST(a_cut_ends_what_runs),
         TEST(a_drain_stops_in_every_state),
