@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 import unittest
+from random import Random
 
 from serve_rig import GROUP, HERE, MODEL, SERVE, Daemon, alive, events, post, read_all, until
 
@@ -341,13 +342,17 @@ class Models(Base):
                                  ["say alice0", "say bob"] + [f"say alice{i}" for i in range(1, 6)])
 
 
-def metric(d, name):
+BASELINE = ("hearth_requests_running", "hearth_requests_queued", "hearth_worker_running", "hearth_worker_queued",
+            "hearth_worker_lanes_live")
+
+
+def metric(d, name, labels="{"):
     """Its sum over all labels."""
     c = http.client.HTTPConnection("127.0.0.1", d.port, timeout=20)
     c.request("GET", "/metrics")
     text = c.getresponse().read().decode()
     c.close()
-    return sum(int(float(line.split()[-1])) for line in text.splitlines() if line.startswith(name + "{"))
+    return sum(int(float(line.split()[-1])) for line in text.splitlines() if line.startswith(name + (labels or " ")))
 
 
 class Keyed(Waiting):
@@ -508,6 +513,40 @@ class Real(Base):
             self.assertEqual(metric(d, "hearth_worker_requests_cancelled_total"), 2)
             self.assertEqual(metric(d, "hearth_cancelled_total"), 2)
             self.assertEqual(len(d.worker_pids()), 1)
+
+    def test_a_thousand_requests_with_random_disconnects(self):
+        """C6: at the end everything is where it was."""
+        def state():
+            fds = len(os.listdir(f"/proc/{d.process.pid}/fd"))
+            return fds, *(metric(d, name) for name in BASELINE), metric(d, "hearth_http_connections", "")
+
+        def client(numbers):
+            random = Random(numbers)
+            for _ in range(50):
+                stream, leave, n = random.random() < 0.5, random.random() < 0.6, random.randrange(1, 300)
+                s = d.raw(post({"prompt": "Once", "stream": stream, "max_tokens": n, "ignore_eos": True},
+                               extra="Connection: close\r\n"))
+                if leave:
+                    time.sleep(random.random() * 0.02)
+                    s.close()
+                else:
+                    text = read_all(s)
+                    s.close()
+                    whole.append(b"200 OK" in text and (b"[DONE]" in text or not stream))
+
+        with self.daemon("--max-queue", "1000") as d:
+            whole = []
+            before = state()
+            threads = [threading.Thread(target=client, args=(i,)) for i in range(20)]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+            self.assertGreater(len(whole), 300)
+            self.assertTrue(all(whole))
+            self.assertTrue(until(lambda: state() == before, 10), (before, state()))
+            self.assertEqual(len(d.worker_pids()), 1)
+            self.assertEqual(d.code("Once", max_tokens=3), "ok")
 
     def test_end(self):
         with self.daemon() as d:
