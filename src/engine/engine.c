@@ -351,9 +351,21 @@ static size_t fill_rows(engine *en, sequence *s, int32_t index, size_t at)
     return at + s->step_rows;
 }
 
+#ifdef HEARTH_DEBUG
+/* NaN: a row of logits that nobody wrote shows. */
+static void mark_logits(engine *en, size_t n_seqs)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < n_seqs; i++) {
+        n += en->order[i]->step_logits;
+    }
+    memset(en->logits, 0xFF, n * en->cfg.ops.shape->n_vocab * sizeof *en->logits);
+}
+#endif
+
 static status compute(engine *en, size_t n_seqs, err *e)
 {
-    size_t n_rows = 0, n_logits = 0;
+    size_t n_rows = 0;
     status st = ST_OK;
     for (size_t i = 0; i < n_seqs; i++) {
         st = sequence_cover(en->order[i], en->order[i]->step_rows);
@@ -361,13 +373,11 @@ static status compute(engine *en, size_t n_seqs, err *e)
             return err_set(e, ST_INTERNAL, NULL, "no page although it was reserved: %s", status_text(st));
         }
         n_rows = fill_rows(en, en->order[i], (int32_t)i, n_rows);
-        n_logits += en->order[i]->step_logits;
     }
-    assert(n_logits <= en->cfg.ops.max_logit_rows);
     batch b = {.rows = en->rows, .n_rows = n_rows, .seqs = en->seqs, .n_seqs = n_seqs};
     memset(en->bad, 0, n_rows);
-#ifdef HEARTH_DEBUG /* NaN: a row of logits that nobody wrote shows */
-    memset(en->logits, 0xFF, n_logits * en->cfg.ops.shape->n_vocab * sizeof *en->logits);
+#ifdef HEARTH_DEBUG
+    mark_logits(en, n_seqs);
 #endif
     return en->cfg.ops.forward(en->cfg.ops.ctx, en->cfg.compute, &b, en->logits, en->bad, e);
 }
