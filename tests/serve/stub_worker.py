@@ -20,6 +20,7 @@ A prompt (of a chat: the last message) is a list of words, carried out in order,
   say TEXT, length (ends with it), wait SECONDS, many N BYTES (N tokens of BYTES letters), request (says its own request line)
   cached N M                    M of N prompt tokens were cached (before anything is said)
   reason TEXT, guard TEXT       of the done frame
+  progress N                    a progress frame, if it was asked for: N tokens processed
   hang, ignore                  until it is cancelled; from now on cancels are ignored
   late N                        when cancelled it says N tokens before its done frame
   die, kill, freeze             exit status 3; SIGSEGV; SIGSTOP, all of them to the whole worker
@@ -197,6 +198,10 @@ class Request:
             self.token(json.dumps(self.request))
         elif word in ("reason", "guard"):
             setattr(self, word, words.pop(0))
+        elif word == "progress":
+            processed = int(words.pop(0))
+            if self.request.get("progress"):
+                self.put({"progress": {"prompt_tokens": self.prompt_tokens, "cached": self.cached, "processed": processed}})
         elif word == "hang":
             self.sleep(1000)
         elif word == "ignore":

@@ -1,0 +1,643 @@
+#!/usr/bin/python3
+"""api_script.py Answers|Streams|Requests|Keys|Queue|Clients SERVE_MAIN: what the API answers, over HTTP around stub_worker.py.
+Standard library only. Exit 1 if a test fails. The shapes of bodies and answers in detail are in test_completion.c, test_chat.c
+and test_answer.c; with a real worker in serve_script.py."""
+import hashlib
+import http.client
+import json
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+from serve_rig import GROUP, Daemon, comments, events, post, read_all, text_of, until
+
+DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
+
+
+class Shared(unittest.TestCase):
+    mode, options = (), {}
+
+    @classmethod
+    def setUpClass(cls):
+        cls.d = Daemon(*cls.mode, **cls.options)
+
+    @classmethod
+    def tearDownClass(cls):
+        rc, _ = cls.d.end()
+        assert rc == 0, rc
+        assert [line for line in cls.d.log if "worker=gone" in line and "cause=stopped" not in line] == []
+
+
+class Answers(Shared):
+    def test_health_and_models(self):
+        for path in "/health?x=1", "/ready":
+            status, headers, body = self.d.ask("GET", path)
+            self.assertEqual((status, body), (200, {"status": "ok"}))
+            self.assertEqual(headers["Content-Type"], "application/json")
+        status, _, body = self.d.ask("GET", "/v1/models")
+        self.assertEqual((status, body["object"], [m["id"] for m in body["data"]]), (200, "list", ["stub"]))
+        one = body["data"][0]
+        self.assertEqual((one["object"], one["hearth"]["context_length"], one["hearth"]["status"]), ("model", 64, "ready"))
+        self.assertEqual(one["hearth"]["sampling"]["temperature"], 1)
+        self.assertEqual(self.d.ask("GET", "/v1/models/stub")[2], one)
+        self.assertEqual(self.d.ask("GET", "/v1/models/stu")[2]["error"]["code"], "model_not_found")
+
+    def test_whole(self):
+        status, headers, body = self.d.complete("say hello say w\u00f6rld length", seed=41)
+        self.assertEqual((status, body["object"], body["model"]), (200, "text_completion", "stub"))
+        self.assertEqual(body["id"], "cmpl-" + headers["X-Request-Id"].removeprefix("req_"))
+        self.assertLess(abs(body["created"] - time.time()), 60)
+        self.assertEqual(body["choices"],
+                         [{"index": 0, "text": "hello w\u00f6rld ", "logprobs": None, "finish_reason": "length"}])
+        self.assertEqual(body["usage"], {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9,
+                                         "prompt_tokens_details": {"cached_tokens": 3}})
+        self.assertEqual((body["hearth"]["finish"], body["hearth"]["seed"]), ("length", 41))
+
+    def test_stream(self):
+        c, r = self.d.stream("say a say b", stream_options={"include_usage": True})
+        self.assertEqual((r.status, r.headers["Content-Type"]), (200, "text/event-stream; charset=utf-8"))
+        data = events(r)
+        self.assertEqual(data[-1], "[DONE]")
+        chunks = [json.loads(x) for x in data[:-1]]
+        self.assertEqual([x["choices"][0]["text"] for x in chunks[:-1]], ["a ", "b ", ""])
+        self.assertEqual([x["choices"][0]["finish_reason"] for x in chunks[:-1]], [None, None, "stop"])
+        self.assertEqual((chunks[-1]["choices"], chunks[-1]["usage"]["total_tokens"]), ([], 9))
+        self.assertTrue(all(x["usage"] is None for x in chunks[:-1]))
+        self.assertEqual({x["id"] for x in chunks}, {"cmpl-" + r.headers["X-Request-Id"].removeprefix("req_")})
+        self.assertEqual(chunks[2]["hearth"]["finish"], "stop")
+        c.request("GET", "/health")  # the connection goes on after a stream
+        self.assertEqual(c.getresponse().status, 200)
+        c.close()
+
+    def test_chat(self):
+        status, headers, body = self.d.chat("say hello", max_completion_tokens=4)
+        self.assertEqual((status, body["object"]), (200, "chat.completion"))
+        self.assertEqual(body["id"], "chatcmpl-" + headers["X-Request-Id"].removeprefix("req_"))
+        self.assertEqual(body["choices"], [{"index": 0, "message": {"role": "assistant", "content": "hello ", "refusal": None},
+                                            "logprobs": None, "finish_reason": "stop"}])
+        chunks = self.d.chunks("say a say b", path="/v1/chat/completions", n=2)
+        for i in range(2):
+            mine = [x["choices"][0] for x in chunks if x["choices"][0]["index"] == i]
+            self.assertEqual([m["delta"] for m in mine],
+                             [{"role": "assistant", "content": ""}, {"content": "a "}, {"content": "b "}, {}])
+            self.assertEqual([m["finish_reason"] for m in mine], [None, None, None, "stop"])
+        self.assertEqual({x["object"] for x in chunks}, {"chat.completion.chunk"})
+        self.assertTrue(self.d.saw(op="chat", max_new_tokens=4))
+
+    def test_chat_has_a_role_when_nothing_is_said(self):
+        chunks = self.d.chunks("length", path="/v1/chat/completions")
+        self.assertEqual([x["choices"][0]["delta"] for x in chunks], [{"role": "assistant", "content": ""}, {}])
+
+    def test_several_choices(self):
+        body = self.d.complete(["say a", "say b length"], n=3, seed=5)[2]
+        self.assertEqual([(c["index"], c["text"], c["finish_reason"]) for c in body["choices"]],
+                         [(i, "a " if i < 3 else "b ", "stop" if i < 3 else "length") for i in range(6)])
+        self.assertEqual([h["seed"] for h in body["hearth"]["choices"]], [5, 6, 7, 5, 6, 7])
+        self.assertEqual(body["usage"]["prompt_tokens"], 14)
+        self.assertEqual(body["usage"]["completion_tokens"], 6)
+        chunks = self.d.chunks(["say a", "say b"], n=2)
+        self.assertEqual([text_of(chunks, i) for i in range(4)], ["a ", "a ", "b ", "b "])
+        self.assertEqual(sorted(c["index"] for x in chunks for c in x["choices"] if c["finish_reason"]), [0, 1, 2, 3])
+
+    def test_one_choice_fails_all_fail(self):
+        for stream in False, True:
+            body = self.d.complete(["wait 0.1 say a hang", "error nonfinite"], stream=stream)[2]
+            e = body["error"] if isinstance(body, dict) else json.loads(body.split("data: ")[-1])["error"]
+            self.assertEqual(e["code"], "nonfinite")
+        self.assertTrue(self.d.is_at_rest())  # the one that hangs was cancelled
+
+    def test_logprobs(self):
+        whole = self.d.complete("say a say b", logprobs=2)[2]["choices"][0]["logprobs"]
+        self.assertEqual(whole, {"tokens": ["a ", "b "], "token_logprobs": [-0.5, -0.5],
+                                 "top_logprobs": [{"a ": -0.5, "alt1 ": -1.5}, {"alt0 ": -0.5, "b ": -1.5}],
+                                 "text_offset": [0, 2]})
+        chunks = self.d.chunks("say a say b", logprobs=2)
+        for key, want in whole.items():
+            got = [v for x in chunks for v in (x["choices"][0]["logprobs"] or {key: []})[key]]
+            self.assertEqual(got, want)
+        chat = self.d.chat("say a", logprobs=True, top_logprobs=1)[2]["choices"][0]["logprobs"]
+        one = {"token": "a ", "logprob": -0.5, "bytes": [97, 32]}
+        self.assertEqual(chat, {"content": [{**one, "top_logprobs": [one]}], "refusal": None})
+
+    def test_echo(self):
+        self.assertEqual(self.d.complete("say a", echo=True)[2]["choices"][0]["text"], "say aa ")
+        self.assertEqual(text_of(self.d.chunks("say a", echo=True)), "say aa ")
+        several = self.d.complete([[1, 2], [3]], echo=True, n=2)[2]["choices"]
+        self.assertTrue(all(c["text"].startswith("1 2" if c["index"] < 2 else "3") for c in several))
+
+    def test_request_on_the_wire(self):
+        body = self.d.complete([1, 2], max_tokens=3, temperature=0.5, top_p=0.5, top_k=4, seed=0, stop="x",
+                               hearth={"deadline_ms": 60000})[2]
+        line = json.loads(body["choices"][0]["text"])
+        self.assertLess(abs(line.pop("now") - 1000 * time.time()), 60000)
+        self.assertTrue(50000 < line.pop("deadline_ms") <= 60000)
+        self.assertRegex(line.pop("id"), r"^[0-9a-f]{24}\.[0-9a-f]+\.0$")
+        self.assertEqual(line, {"op": "generate", "prompt_segments": [{"ids": [1, 2]}], "max_new_tokens": 3,
+                                "temperature": 0.5, "top_p": 0.5, "top_k": 4, "seed": 1, "stop": ["x"]})
+
+    def test_drawn_seeds_differ(self):
+        self.assertEqual(len({self.d.complete("say a")[2]["hearth"]["seed"] for _ in range(5)}), 5)
+
+    def test_endings(self):
+        """The API's own two words; the truth beside them."""
+        for words, finish, true, guard in [("say a", "stop", "stop", None), ("say a length", "length", "length", None),
+                                           ("say a reason timeout guard deadline", "length", "timeout", "deadline"),
+                                           ("say a reason length guard context", "length", "length", "context"),
+                                           ("say a reason cancelled", "length", "cancelled", None)]:
+            body = self.d.complete(words)[2]
+            self.assertEqual((body["choices"][0]["finish_reason"], body["hearth"]["finish"], body["hearth"].get("guard")),
+                             (finish, true, guard))
+            last = self.d.chunks(words)[-1]
+            self.assertEqual((last["choices"][0]["finish_reason"], last["hearth"]["finish"]), (finish, true))
+
+    def test_refused(self):
+        for body, status, param in [({"prompt": "a", "n": 17}, 400, "n"), ({"prompt": "a", "modle": 1}, 400, "modle"),
+                                    ({"prompt": "a", "model": "gpt-4"}, 404, "model"), ("{", 400, None), ("", 400, None),
+                                    ({"prompt": "a", "model": "stub\0"}, 404, "model"), ("[" * 10000, 400, None),
+                                    ("\ufeff{}".encode(), 400, None), ("{}", 400, "prompt")]:
+            got, headers, answer = self.d.ask("POST", "/v1/completions", body)
+            self.assertEqual((got, answer["error"]["param"]), (status, param))
+            self.assertEqual(set(answer["error"]), {"message", "type", "param", "code"})
+            self.assertEqual(headers["Content-Type"], "application/json")
+        got, _, answer = self.d.complete("a", headers={"X-Hearth-Session": "s"})
+        self.assertEqual((got, answer["error"]["param"]), (400, "x-hearth-session"))
+
+    def test_numbers(self):
+        """FAILURES I3 from outside: 400 or taken, never 500, and the worker stays."""
+        values = ["-1", "2147483648", "-2147483648", "9223372036854775808", "1e308", "NaN", "null", '"x"', "[]"]
+        fields = ["max_tokens", "temperature", "top_p", "top_k", "min_p", "n", "best_of", "logprobs", "seed",
+                  "presence_penalty", "frequency_penalty", "repetition_penalty", "min_tokens", "logit_bias", "stop_token_ids",
+                  "top_logprobs", "max_completion_tokens", "hearth"]
+        for field in fields:
+            for value in values:
+                for path, start in (("/v1/completions", '{"prompt":"say a"'),
+                                    ("/v1/chat/completions", '{"messages":[{"role":"user","content":"say a"}]')):
+                    status, _, body = self.d.ask("POST", path, f'{start},"{field}":{value}}}')
+                    self.assertIn(status, (200, 400), (field, value, body))
+                    self.assertNotEqual((status, value), (200, "NaN"))
+        for path, body in [("/tokenize", '{"content":1}'), ("/tokenize", "{}"), ("/tokenize", '{"content":"a","add_special":1}'),
+                           ("/detokenize", '{"tokens":[-1]}'), ("/detokenize", '{"tokens":[1e308]}'),
+                           ("/detokenize", '{"tokens":"a"}'), ("/detokenize", '{"tokens":[2147483648]}'),
+                           ("/detokenize", '{"tokens":null}'), ("/tokenize", '{"content":"a","x":1}')]:
+            self.assertEqual(self.d.ask("POST", path, body)[0], 400, body)
+        self.assertEqual(len(self.d.worker_pids()), 1)
+
+    def test_worker_refuses(self):
+        for stream in False, True:
+            for ask in self.d.complete, self.d.chat:
+                status, _, body = ask("error context_length_exceeded", stream=stream)
+                e = body["error"]
+                self.assertEqual((status, e["code"], e["prompt_tokens"], e["limit"], e["type"]),
+                                 (400, "context_length_exceeded", 70, 64, "invalid_request_error"))
+        self.assertEqual(self.d.complete("error nonfinite")[0], 500)
+        self.assertEqual(self.d.complete("error capacity_exhausted")[1]["Retry-After"], "1")
+
+    def test_error_in_mid_stream(self):
+        c, r = self.d.stream("say a error nonfinite")
+        data = events(r)
+        self.assertEqual((r.status, len(data)), (200, 2))
+        self.assertEqual(json.loads(data[1])["error"]["code"], "nonfinite")
+        c.close()
+
+    def test_routes(self):
+        get, made = "GET, HEAD, OPTIONS", "GET, HEAD, DELETE, OPTIONS"
+        for method, path, status, allow in [
+                ("GET", "/", 404, None), ("GET", "/healthy", 404, None), ("GET", "/v1/models/", 501, None),
+                ("POST", "/v1/embeddings", 501, None), ("GET", "/v1/completions", 405, "POST, OPTIONS"),
+                ("POST", "/health", 405, get), ("PUT", "/v1/requests/a", 405, made), ("DELETE", "/v1/models/stub", 405, get),
+                ("OPTIONS", "/v1/nothing", 501, None), ("POST", "/v1/requests/a", 405, made)]:
+            got, headers, body = self.d.ask(method, path)
+            self.assertEqual((got, headers["Allow"]), (status, allow), path)
+            self.assertTrue(body["error"]["message"])
+        for path, allow in [("/v1/models", get), ("/v1/completions", "POST, OPTIONS"), ("/v1/requests/x", made)]:
+            got, headers, body = self.d.ask("OPTIONS", path)
+            self.assertEqual((got, headers["Allow"], body), (204, allow, None))
+
+    def test_head(self):
+        c = http.client.HTTPConnection("127.0.0.1", self.d.port, timeout=60)
+        for path in "/health", "/v1/models", "/metrics":
+            c.request("HEAD", path)
+            r = c.getresponse()
+            self.assertEqual((r.status, r.read()), (200, b""))
+            self.assertGreater(int(r.headers["Content-Length"]), 10)
+        c.close()
+
+    def test_request_ids(self):
+        """In every reply and in the log line."""
+        for method, path, body in ("GET", "/health", None), ("GET", "/nothing", None), ("POST", "/v1/completions", "{"):
+            headers = self.d.ask(method, path, body)[1]
+            self.assertRegex(headers["X-Request-Id"], "^req_[0-9a-f]{24}$")
+        _, headers, body = self.d.complete("say a", headers={"X-Request-Id": "mine-1.x"})
+        self.assertEqual((headers["X-Request-Id"], body["id"]), ("mine-1.x", "cmpl-mine-1.x"))
+        self.assertTrue(until(lambda: any("path=/v1/completions status=200" in line and "id=mine-1.x" in line
+                                          for line in self.d.log)))
+
+    def test_tokens(self):
+        self.assertEqual(self.d.ask("POST", "/tokenize", {"content": "a bb ccc"})[2], {"tokens": [1, 2, 3]})
+        self.assertEqual(self.d.ask("POST", "/tokenize", {"content": "a bb", "with_pieces": True, "model": "stub"})[2],
+                         {"tokens": [{"id": 1, "piece": "a"}, {"id": 2, "piece": "bb"}]})
+        self.assertEqual(self.d.ask("POST", "/detokenize", {"tokens": [5, 6]})[2], {"content": "5 6"})
+        self.assertEqual(self.d.ask("POST", "/detokenize", {"tokens": []})[2], {"content": ""})
+        self.assertEqual(self.d.ask("POST", "/tokenize", {"content": "a", "model": "x"})[0], 404)
+        status, _, body = self.d.ask("POST", "/tokenize", {"content": "error invalid_field"})
+        self.assertEqual((status, body["error"]["param"], body["error"]["message"]), (400, "content", "content is too much"))
+        self.d.ask("POST", "/tokenize", {"content": "flags", "add_special": True, "parse_special": False})
+        self.assertTrue(self.d.saw(op="tokenize", text="flags", add_special=True, parse_special=False))
+
+    def test_metrics(self):
+        """What the text says, and that it says what docs/metrics.md promises; its format is read in test_metrics.c."""
+        before = self.d.metrics()
+        self.d.complete("say a say b")
+        self.d.complete("say a", model="nobody-knows-it")
+        c, r = self.d.stream("say a hang")
+        r.readline()
+        m = self.d.metrics()
+        running = {k: v for k, v in m.items() if k.startswith(("hearth_requests_running", "hearth_generations_live"))}
+        self.assertEqual(running, {'hearth_requests_running{model="stub"}': 1, "hearth_generations_live": 1})
+        c.sock.shutdown(socket.SHUT_RDWR)
+        c.close()
+        self.assertTrue(self.d.is_at_rest())
+        gone = 'hearth_choices_total{finish="gone"}'
+        self.assertTrue(until(lambda: self.d.metrics()[gone] == before[gone] + 1))
+        m = self.d.metrics()
+
+        def grown(name):
+            return m[name] - before.get(name, 0)
+        self.assertEqual(grown('hearth_requests_total{route="/v1/completions",status="200"}'), 2)
+        self.assertEqual(grown('hearth_requests_total{route="/v1/completions",status="404"}'), 1)
+        self.assertEqual(grown('hearth_choices_total{finish="stop"}'), 1)
+        self.assertEqual((grown("hearth_tokens_prompt_total"), grown("hearth_tokens_generated_total"),
+                          grown("hearth_tokens_cached_total")), (7, 2, 3))
+        self.assertEqual((grown("hearth_ttft_seconds_count"), grown("hearth_request_seconds_count")), (2, 2))
+        self.assertEqual(grown('hearth_cancelled_total{model="stub"}'), 1)
+        self.assertEqual(grown("hearth_clients_gone_total"), 1)
+        status, headers, text = self.d.ask("GET", "/metrics")
+        self.assertEqual(headers["Content-Type"], "text/plain; version=0.0.4; charset=utf-8")
+        documented = set(re.findall(r"^\| `(hearth_\w+)` \|", (DOCS / "metrics.md").read_text(), re.M))
+        self.assertEqual(set(re.findall(r"^# TYPE (\S+) ", text, re.M)), documented)
+        self.assertNotIn("nobody", text)  # nothing a client says becomes a label
+
+
+class Streams(unittest.TestCase):
+    """What a stream is sent while nothing is said."""
+
+    def test_headers_and_comments_while_it_waits(self):
+        """FAILURES L4. One lane, two of its requests with the worker, the third waits in the daemon."""
+        with Daemon("lanes", "1", keepalive=100) as d:
+            busy = [d.stream("say a hang", headers={"X-Request-Id": f"busy-{i}"}) for i in range(2)]
+            c, r = d.stream("say b")  # its headers have come
+            self.assertEqual(r.status, 200)
+            for _ in range(3):
+                self.assertEqual((r.readline(), r.readline()), (b": keep-alive\n", b"\n"))
+            self.assertEqual(d.ask("GET", f"/v1/requests/{r.headers['X-Request-Id']}")[2]["state"], "queued")
+            d.ask("DELETE", "/v1/requests/busy-0")
+            data = events(r)
+            self.assertEqual((json.loads(data[0])["choices"][0]["text"], data[-1]), ("b ", "[DONE]"))
+            d.ask("DELETE", "/v1/requests/busy-1")
+            for connection, response in [(c, r), *busy]:
+                response.read()
+                connection.close()
+
+    def test_error_after_the_headers(self):
+        with Daemon("lanes", "1", keepalive=100) as d:
+            busy = [d.stream("say a hang", headers={"X-Request-Id": f"busy-{i}"}) for i in range(2)]
+            c, r = d.stream("error context_length_exceeded")
+            r.readline()
+            d.ask("DELETE", "/v1/requests/busy-0")
+            data = events(r)
+            self.assertEqual(len(data), 1)
+            self.assertEqual(json.loads(data[0])["error"]["limit"], 64)
+            c.close()
+            d.ask("DELETE", "/v1/requests/busy-1")
+            for connection, response in busy:
+                response.read()
+                connection.close()
+
+    def test_comments_between_tokens(self):
+        with Daemon(keepalive=100) as d:
+            c, r = d.stream("say a wait 0.55 say b")
+            text = r.read().decode()
+            c.close()
+            before, after = text.index('"a "'), text.index('"b "')
+            self.assertGreaterEqual(text[before:after].count(": keep-alive\n\n"), 2)
+            self.assertEqual(text_of([json.loads(x[6:]) for x in text.split("\n\n") if x.startswith("data: {")]), "a b ")
+
+    def test_empty_deltas(self):
+        with Daemon(keepalive=100, keepalive_kind="delta") as d:
+            for path, empty in ("/v1/completions", {"text": ""}), ("/v1/chat/completions", {"delta": {"content": ""}}):
+                c, r = d.stream("say a wait 0.55 say b", path=path)
+                text = r.read().decode()
+                c.close()
+                self.assertNotIn("\n:", "\n" + text)
+                chunks = [json.loads(x[6:]) for x in text.split("\n\n") if x.startswith("data: {")]
+                self.assertEqual(text_of(chunks), "a b ")
+                middle = [x["choices"][0] for x in chunks][2 if "chat" in path else 1:-2]
+                self.assertGreaterEqual(len(middle), 2)
+                for choice in middle:
+                    self.assertLessEqual(empty.items(), choice.items())
+
+    def test_off(self):
+        with Daemon(keepalive=0) as d:
+            c, r = d.stream("say a wait 0.5 say b")
+            self.assertEqual(comments(r), [])
+            c.close()
+
+    def test_progress(self):
+        with Daemon("lanes", "1") as d:
+            busy = [d.stream("say a hang", headers={"X-Request-Id": f"busy-{i}"}) for i in range(2)]
+            first = d.raw(post({"prompt": "say first"}, extra="Connection: close\r\nX-Request-Id: first\r\n"))
+            self.assertTrue(until(lambda: d.ask("GET", "/v1/requests/first")[2].get("position") == 1))
+            c, r = d.stream("say b", hearth={"progress": True})
+            self.assertEqual(r.readline(), b': progress {"queued":{"position":2,"estimate_s":null}}\n')
+            for i in range(2):
+                d.ask("DELETE", f"/v1/requests/busy-{i}")
+            rest = r.read().decode()
+            self.assertTrue(rest.endswith("data: [DONE]\n\n"))
+            line = next(x for x in d.seen_lines() if x.get("prompt") == "say b")
+            self.assertIs(line["progress"], True)
+            self.assertIn(b"first ", read_all(first))
+            first.close()
+            for connection, response in [(c, r), *busy]:
+                response.read()
+                connection.close()
+
+    def test_progress_of_the_worker(self):
+        with Daemon() as d:
+            for wanted in True, False:
+                c, r = d.stream("progress 5 say b", hearth={"progress": wanted})
+                self.assertEqual(comments(r), ['progress {"choice":0,"prompt_tokens":7,"cached":3,"processed":5}'] * wanted)
+                c.close()
+
+    def test_slow_reader(self):
+        """Its request is paused and goes on, others do not notice, nothing is lost."""
+        with Daemon() as d:
+            c, r = d.stream("many 200 20000", logprobs=None)
+            self.assertTrue(d.saw(op="pause"))
+            self.assertEqual(d.complete("say other")[2]["choices"][0]["text"], "other ")
+            data = events(r)
+            c.close()
+            self.assertEqual(text_of([json.loads(x) for x in data[:-1]]), "x" * 4000000)
+            self.assertEqual(data[-1], "[DONE]")
+            self.assertTrue(d.saw(op="continue"))
+
+
+class Requests(Shared):
+    """GET and DELETE /v1/requests/{id}."""
+
+    def about(self, name, method="GET", status=200):
+        got, _, body = self.d.ask(method, "/v1/requests/" + name)
+        self.assertEqual(got, status)
+        return body
+
+    def test_a_running_one(self):
+        c, r = self.d.stream("say a say b hang", headers={"X-Request-Id": "runner"})
+        r.readline()
+        self.assertTrue(until(lambda: self.about("runner")["completion_tokens"] == 2))
+        body = self.about("runner")
+        self.assertEqual((body["id"], body["answer_id"], body["state"], body["route"], body["model"], body["prompt_tokens"]),
+                         ("runner", "cmpl-runner", "running", "/v1/completions", "stub", 7))
+        self.assertLess(abs(body["created_ms"] / 1000 - time.time()), 60)
+        self.assertGreaterEqual(body["started_ms"], body["created_ms"])
+        self.assertIsNone(body["ended_ms"])
+        self.assertEqual(self.about("cmpl-runner"), body)
+        self.assertEqual(self.about("runner", "DELETE")["state"], "cancelling")
+        data = events(r)
+        c.close()
+        last = json.loads(data[-2])
+        self.assertEqual((last["choices"][0]["finish_reason"], last["hearth"]["finish"], data[-1]),
+                         ("length", "cancelled", "[DONE]"))
+        body = self.about("runner")
+        self.assertEqual((body["state"], body["ending"], body["completion_tokens"]), ("done", "cancelled", 2))
+        self.assertGreaterEqual(body["ended_ms"], body["started_ms"])
+        self.assertEqual(self.about("runner", "DELETE")["state"], "done")  # again: nothing happens
+
+    def test_several_choices(self):
+        t, got = self.d.later(["say a hang", "say b hang", "say c"], headers={"X-Request-Id": "three"})
+        self.assertTrue(until(lambda: self.d.ask("GET", "/v1/requests/three")[2].get("completion_tokens") == 3))
+        self.about("three", "DELETE")
+        t.join()
+        self.assertEqual(got[0][0], 200)
+        self.assertEqual([(c["text"], c["finish_reason"]) for c in got[0][2]["choices"]],
+                         [("a ", "length"), ("b ", "length"), ("c ", "stop")])
+
+    def test_failed_and_gone(self):
+        self.d.complete("error nonfinite", headers={"X-Request-Id": "failed"})
+        self.assertEqual([self.about("failed")[k] for k in ("state", "ending")], ["failed", "nonfinite"])
+        c, r = self.d.stream("say a hang", headers={"X-Request-Id": "left"})
+        r.readline()
+        c.sock.shutdown(socket.SHUT_RDWR)
+        c.close()
+        self.assertTrue(until(lambda: self.about("left")["state"] == "gone"))
+
+    def test_unknown(self):
+        for method in "GET", "DELETE":
+            self.assertEqual(self.about("nobody", method, 404)["error"]["code"], "not_found")
+
+    def test_echo_of_ids_is_cancelled_too(self):
+        self.assertEqual(self.d.complete([[4], [5]], echo=True, headers={"X-Request-Id": "echo"})[0], 200)
+        self.assertEqual(self.about("echo")["n_choices"], 2)
+
+
+class Queue(unittest.TestCase):
+    """What waits in the daemon: one lane, two requests with the worker."""
+
+    def setUp(self):
+        self.d = Daemon("lanes", "1", waiting=3)
+        self.busy = [self.d.stream("say a hang", headers={"X-Request-Id": f"busy-{i}"}) for i in range(2)]
+
+    def tearDown(self):
+        for i in range(2):
+            self.d.ask("DELETE", f"/v1/requests/busy-{i}")
+        for c, r in self.busy:
+            r.read()
+            c.close()
+        self.assertTrue(self.d.is_at_rest())
+        self.assertEqual(self.d.end()[0], 0)
+
+    def wait_for(self, n):
+        self.assertTrue(until(lambda: self.d.metrics()['hearth_requests_queued{model="stub"}'] == n))
+
+    def test_bounded(self):
+        waiting = [self.d.raw(post({"prompt": f"say {i}"}, extra="Connection: close\r\n")) for i in range(3)]
+        self.wait_for(3)
+        for ask in ({}, {"stream": True}, {"n": 2}):
+            status, headers, body = self.d.complete("say more", **ask)
+            self.assertEqual((status, headers["Retry-After"], body["error"]["code"]), (429, "1", "queue_full"))
+        self.assertEqual(self.d.ask("POST", "/tokenize", {"content": "a"})[0], 200)  # light ones do not wait
+        self.assertEqual(self.d.ask("GET", "/health")[0], 200)
+        self.d.ask("DELETE", "/v1/requests/busy-0")
+        for i, s in enumerate(waiting):
+            self.assertIn(f'"{i} "'.encode(), read_all(s))
+            s.close()
+
+    def test_client_that_leaves_is_never_sent(self):
+        """FAILURES C2, C4."""
+        gone = self.d.raw(post({"prompt": "say never"}))
+        stays = self.d.raw(post({"prompt": "say stays"}, extra="Connection: close\r\n"))
+        self.wait_for(2)
+        gone.close()
+        self.wait_for(1)
+        self.d.ask("DELETE", "/v1/requests/busy-0")
+        self.assertIn(b"stays ", read_all(stays))
+        stays.close()
+        self.assertNotIn("say never", self.d.seen_prompts())
+
+    def test_cancelled(self):
+        t, got = self.d.later("say never", headers={"X-Request-Id": "waits"}, seed=3)
+        self.wait_for(1)
+        about = self.d.ask("GET", "/v1/requests/waits")[2]
+        self.assertEqual((about["state"], about["position"], about["started_ms"]), ("queued", 1, None))
+        self.assertEqual(self.d.ask("DELETE", "/v1/requests/waits")[0], 200)
+        t.join()
+        status, _, body = got[0]
+        self.assertEqual((status, body["choices"][0]["text"], body["choices"][0]["finish_reason"]), (200, "", "length"))
+        self.assertEqual((body["hearth"]["finish"], body["hearth"]["seed"]), ("cancelled", 3))
+        self.assertNotIn("say never", self.d.seen_prompts())
+
+    def test_deadline(self):
+        for stream in False, True:
+            status, _, body = self.d.complete("say never", hearth={"deadline_ms": 100}, stream=stream)
+            self.assertEqual((status, body["error"]["code"]), (504, "timeout"))
+        self.assertNotIn("say never", self.d.seen_prompts())
+
+    def test_deadline_of_one_of_several(self):
+        """What has begun is not thrown away for what waits: that ends alone, as cut."""
+        self.d.ask("DELETE", "/v1/requests/busy-1")
+        self.assertTrue(until(lambda: self.d.ask("GET", "/v1/requests/busy-1")[2]["state"] == "done"))
+        t, got = self.d.later(["say a hang", "say never"], hearth={"deadline_ms": 300}, headers={"X-Request-Id": "two"})
+        self.wait_for(1)
+        self.wait_for(0)  # the stub knows no deadlines: the first goes on
+        self.d.ask("DELETE", "/v1/requests/two")
+        t.join()
+        self.assertEqual([c["text"] for c in got[0][2]["choices"]], ["a ", ""])
+        self.assertEqual([c["finish"] for c in got[0][2]["hearth"]["choices"]], ["cancelled", "timeout"])
+
+
+class Keys(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.file = tempfile.NamedTemporaryFile("w")
+        for name in "ann", "bob":
+            cls.file.write(f"{name} {hashlib.sha256(f'key-{name}'.encode()).hexdigest()}\n")
+        cls.file.flush()
+        cls.d = Daemon(keys=cls.file.name)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.d.end()
+        cls.file.close()
+
+    ann, bob = {"Authorization": "Bearer key-ann"}, {"x-api-key": "key-bob"}
+
+    def test_who_may(self):
+        for headers in self.ann, self.bob:
+            self.assertEqual(self.d.complete("say a", headers=headers)[0], 200)
+        for headers in {}, {"Authorization": "Bearer key-eve"}, {"x-api-key": ""}, {"Authorization": "Basic key-ann"}:
+            for method, path in ("POST", "/v1/completions"), ("GET", "/v1/models"), ("GET", "/nothing"), ("GET", "/v1/requests/a"):
+                status, _, body = self.d.ask(method, path, "{}" if method == "POST" else None, headers)
+                self.assertEqual((status, body["error"]["code"], body["error"]["type"]),
+                                 (401, "invalid_api_key", "authentication_error"))
+        for path in "/health", "/ready", "/metrics":
+            self.assertEqual(self.d.ask("GET", path)[0], 200)
+
+    def test_before_the_body(self):
+        s = self.d.raw(b"POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Length: 5000000\r\nExpect: 100-continue\r\n\r\n")
+        self.assertTrue(s.recv(1000).startswith(b"HTTP/1.1 401 "))
+        s.close()
+
+    def test_requests_are_their_makers(self):
+        c, r = self.d.stream("say a hang", headers={**self.ann, "X-Request-Id": "of-ann"})
+        r.readline()
+        for method in "GET", "DELETE":
+            self.assertEqual(self.d.ask(method, "/v1/requests/of-ann", headers=self.bob)[0], 404)
+        self.assertEqual(self.d.ask("DELETE", "/v1/requests/of-ann", headers=self.ann)[0], 200)
+        self.assertEqual(events(r)[-1], "[DONE]")
+        c.close()
+
+    def test_log_names_the_key(self):
+        self.d.complete("say a", headers={**self.bob, "X-Request-Id": "of-bob"})
+        self.assertTrue(until(lambda: any("id=of-bob" in line and "user=bob" in line for line in self.d.log)))
+        self.assertFalse(any("key-bob" in line for line in self.d.log))
+
+
+NODE = """
+const url = process.argv[1];
+const ask = (stream) => fetch(url + '/v1/chat/completions', {method: 'POST', headers: {'Content-Type': 'application/json'},
+  body: JSON.stringify({messages: [{role: 'user', content: 'say a wait 0.1 say b'}], stream})});
+let r = await ask(false);
+const whole = (await r.json()).choices[0].message.content;
+r = await ask(true);
+let buffer = '', text = '', done = false;
+for await (const piece of r.body.pipeThrough(new TextDecoderStream())) {
+  buffer += piece;
+  for (let at; (at = buffer.indexOf('\\n\\n')) >= 0; buffer = buffer.slice(at + 2)) {
+    const event = buffer.slice(0, at);
+    if (event === 'data: [DONE]') done = true;
+    else if (event.startsWith('data: ')) text += JSON.parse(event.slice(6)).choices[0]?.delta?.content ?? '';
+  }
+}
+const stop = new AbortController();
+r = await fetch(url + '/v1/completions', {method: 'POST', signal: stop.signal,
+  body: JSON.stringify({prompt: 'say node hang', stream: true})});
+await r.body.getReader().read();
+stop.abort();
+console.log(JSON.stringify([whole, text, done]));
+process.exit(0);
+"""
+
+
+class Clients(Shared):
+    """Real stacks."""
+
+    def left(self, prompt):
+        """The request's worker is told when its client has left."""
+        line = next(x for x in self.d.seen_lines() if x.get("prompt") == prompt)
+        self.assertTrue(self.d.saw(op="cancel", id=line["id"]))
+
+    def test_curl(self):
+        curl = shutil.which("curl")
+        if not curl:
+            self.skipTest("SKIPPED: no curl here")
+        url = f"http://127.0.0.1:{self.d.port}"
+        body = json.dumps({"prompt": "say a wait 0.1 say b", "stream": True})
+        out = subprocess.run([curl, "-sN", "-m", "60", url + "/v1/completions", "-d", body], capture_output=True, text=True)
+        self.assertEqual(out.returncode, 0)
+        data = [x[6:] for x in out.stdout.split("\n\n") if x.startswith("data: ")]
+        self.assertEqual((text_of([json.loads(x) for x in data[:-1]]), data[-1]), ("a b ", "[DONE]"))
+        p = subprocess.Popen([curl, "-sN", url + "/v1/completions", "-d", json.dumps({"prompt": "say curl hang"})],
+                             stdout=subprocess.DEVNULL)
+        self.assertTrue(self.d.saw(prompt="say curl hang"))
+        p.kill()
+        p.wait()
+        self.left("say curl hang")
+
+    def test_node(self):
+        node = shutil.which("node")
+        if not node:
+            self.skipTest("SKIPPED: no node here")
+        out = subprocess.run([node, "--input-type=module", "-e", NODE, f"http://127.0.0.1:{self.d.port}"], capture_output=True,
+                             text=True, timeout=100)
+        self.assertEqual((out.returncode, json.loads(out.stdout or "null")), (0, ["a b ", "a b ", True]), out.stderr)
+        self.left("say node hang")
+
+    def test_python(self):
+        """http.client: one connection for many requests, an answer left unread."""
+        c = http.client.HTTPConnection("127.0.0.1", self.d.port, timeout=60)
+        for i in range(5):
+            c.request("POST", "/v1/completions", json.dumps({"prompt": f"say {i}", "stream": i % 2 == 1}))
+            self.assertIn(f'"{i} "', c.getresponse().read().decode())
+        c.request("POST", "/v1/completions", json.dumps({"prompt": "say python hang", "stream": True}))
+        c.getresponse().readline()
+        c.sock.shutdown(socket.SHUT_RDWR)
+        c.close()
+        self.left("say python hang")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], GROUP])
