@@ -92,7 +92,7 @@ static void flush_step(http_conn *c)
         conn_free(c);
         return;
     }
-    set_phase(c, HTTP_PHASE_LINGER, c->server->cfg.linger_s);
+    set_phase(c, HTTP_PHASE_LINGER, c->server->draining ? 1 : c->server->cfg.linger_s);
 }
 
 void conn_answered(http_conn *c)

@@ -17,7 +17,7 @@ typedef struct http_case {
 } http_case;
 
 /* H: method path, "+" keeps the connection, "-" closes it, "b" a body follows, "l" it is known to be too large,
- * "e" 100-continue is wanted.
+ * "e" 100-continue is wanted; the kept headers as [name=value].
  * D: body. B: refused with this status. */
 static const http_case cases[] = {
     {"get", REQUEST("GET", "/health", ""), "H:GET /health + D:"},
@@ -38,6 +38,17 @@ static const http_case cases[] = {
     {"expect something else", REQUEST("POST", "/p", "Expect: 100-continue-not\r\nContent-Length: 1\r\n") "x",
      "H:POST /p +b D:x"},
     {"header without value", REQUEST("GET", "/", "X:\r\nExpect:\r\n"), "H:GET / + D:"},
+    {"kept headers",
+     REQUEST("GET", "/",
+             "AUTHORIZATION:Bearer a,b\r\nx-api-key: \t k e y \t \r\nX-Other: x\r\nX-Request-Id:\r\n"),
+     "H:GET / + [authorization=Bearer a,b] [x-api-key=k e y] [x-request-id=] D:"},
+    {"names that only begin alike", REQUEST("GET", "/", "Accept-Language: de\r\nAccep: x\r\n"),
+     "H:GET / + D:"},
+    {"the first accept counts", REQUEST("GET", "/", "Accept: a\r\nAccept: b\r\nX-Hearth-Session: s\r\n"),
+     "H:GET / + [x-hearth-session=s] [accept=a] D:"},
+    {"headers are of one request",
+     REQUEST("GET", "/a", "Idempotency-Key: k\r\n") REQUEST("GET", "/b", "X-Api-Key: l\r\n"),
+     "H:GET /a + [idempotency-key=k] D: H:GET /b + [x-api-key=l] D:"},
     {"close", REQUEST("GET", "/", "Connection: close\r\n"), "H:GET / - D:"},
     {"1.0", "GET / HTTP/1.0\r\n\r\n", "H:GET / - D:"},
     {"1.0 kept", "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", "H:GET / + D:"},
@@ -62,6 +73,7 @@ static const http_case cases[] = {
     {"two hosts", REQUEST("GET", "/", "Host: i\r\n"), "B:400"},
     {"bad header", REQUEST("GET", "/", "a b: c\r\n"), "B:400"},
     {"space before the colon", REQUEST("GET", "/", "Content-Length : 5\r\n"), "B:400"},
+    {"two keys", REQUEST("GET", "/", "Authorization: a\r\nHost: h\r\nAuthorization: a\r\n"), "B:400"},
     {"bad target", REQUEST("GET", "a b", ""), "B:400"},
     {"bad length", REQUEST("POST", "/p", "Content-Length: -1\r\n"), "B:400"},
     {"huge length", REQUEST("POST", "/p", "Content-Length: 99999999999999999999999\r\n"), "B:400"},
@@ -96,6 +108,22 @@ static void add(char *trace, size_t cap, const char *fmt, ...)
     va_end(ap);
 }
 
+static void add_headers(char *trace, size_t cap, const http_request *q)
+{
+    static const char *const names[] = {
+#define X(name) name,
+        HTTP_KEPT_HEADERS(X)
+#undef X
+    };
+    for (size_t i = 0; i < N_OF(names); i++) {
+        const char *value = http_request_header(q, names[i]);
+        if (value) {
+            add(trace, cap, "[%s=%s]", names[i], value);
+        }
+    }
+    assert_null(http_request_header(q, "host")); /* not kept */
+}
+
 /* Pushes data and notes what happens. Returns false once the connection is lost. */
 static bool push(http_reader *r, const char *data, size_t n, char *trace, size_t cap)
 {
@@ -115,6 +143,7 @@ static bool push(http_reader *r, const char *data, size_t n, char *trace, size_t
             add(trace, cap, "H:%s %s %c%s%s%s", http_method_str(q->method), buf_str(&q->path),
                 q->keep_alive ? '+' : '-', q->has_body ? "b" : "", http_reader_fits(r) ? "" : "l",
                 q->expect_100 ? "e" : "");
+            add_headers(trace, cap, q);
             break;
         case HTTP_STEP_DONE:
             add(trace, cap, "D:%s", buf_str(&q->body));
@@ -213,6 +242,91 @@ static void test_long_headers(void **state)
     http_reader_release(&r);
 }
 
+/* A kept value may have HTTP_MAX_VALUE_BYTES, another any length. */
+static void test_long_values(void **state)
+{
+    static const struct {
+        const char *name;
+        size_t n;
+        int fault;
+    } tests[] = {
+        {"accept", HTTP_MAX_VALUE_BYTES, 0},
+        {"accept", HTTP_MAX_VALUE_BYTES + 1, 431},
+        {"accepts", HTTP_MAX_VALUE_BYTES + 1, 0},
+    };
+    static char text[HTTP_MAX_VALUE_BYTES + 128];
+    for (size_t i = 0; i < N_OF(tests); i++) {
+        http_budget budget = {.max = 1000};
+        http_reader r;
+        http_reader_init(&r, MAX_BODY, &budget);
+        int n = snprintf(text, sizeof text, "GET / HTTP/1.1\r\nHost: h\r\n%s: ", tests[i].name);
+        memset(text + n, 'v', tests[i].n);
+        snprintf(text + (size_t)n + tests[i].n, 8, "\r\n\r\n");
+        assert_int_equal(push_all(&r, text, strlen(text)), tests[i].fault ? HTTP_STEP_BAD : HTTP_STEP_DONE);
+        assert_int_equal(r.fault.status, tests[i].fault);
+        const char *value = http_request_header(&r.request, "accept");
+        assert_int_equal(value ? strlen(value) : 0, i == 0 ? HTTP_MAX_VALUE_BYTES : 0);
+        http_reader_release(&r);
+    }
+}
+
+/* What is known at the headers about a body that nobody wants, and that nothing of it is kept. */
+static void test_skipped_body(void **state)
+{
+    static const struct {
+        const char *header;
+        bool may_skip;
+    } tests[] = {
+        {"Content-Length: 65536", true},
+        {"Content-Length: 65537", false},
+        {"Transfer-Encoding: chunked", false},
+        {"Content-Length: 5\r\nExpect: 100-continue", false},
+    };
+    for (size_t i = 0; i < N_OF(tests); i++) {
+        char text[200];
+        http_budget budget = {.max = 0};
+        http_reader r;
+        http_step step;
+        http_reader_init(&r, MAX_BODY, &budget);
+        int n = snprintf(text, sizeof text, "POST / HTTP/1.1\r\nHost: h\r\n%s\r\n\r\n", tests[i].header);
+        http_reader_push(&r, text, (size_t)n, &step);
+        assert_int_equal(step, HTTP_STEP_HEAD);
+        assert_int_equal(http_reader_may_skip(&r), tests[i].may_skip);
+        if (i == 0) {
+            size_t left = 65536;
+            http_reader_skip_body(&r);
+            http_reader_push(&r, "\n", 1, &step); /* the byte that it stopped at */
+            while (step == HTTP_STEP_MORE && left > 0) {
+                left -= http_reader_push(&r, text, left < sizeof text ? left : sizeof text, &step);
+            }
+            assert_int_equal(left, 0);
+            assert_int_equal(step, HTTP_STEP_DONE);
+            assert_int_equal(r.request.body.len, 0);
+        }
+        http_reader_release(&r);
+    }
+}
+
+static void test_lower_limit(void **state)
+{
+    static const char head[] = REQUEST("POST", "/p", "Content-Length: 8\r\n");
+    http_budget budget = {.max = 1000};
+    http_reader r;
+    http_step step;
+    http_reader_init(&r, MAX_BODY, &budget);
+    for (size_t limit = 7; limit <= 30; limit += limit == 7 ? 1 : 22) { /* 7, 8, 30 */
+        size_t used = http_reader_push(&r, head, sizeof head - 1, &step);
+        assert_int_equal(step, HTTP_STEP_HEAD);
+        http_reader_limit_body(&r, limit);
+        assert_int_equal(http_reader_fits(&r), limit >= 8);
+        http_reader_skip_body(&r);
+        assert_int_equal(push_all(&r, head + used, sizeof head - 1 - used), HTTP_STEP_MORE);
+        assert_int_equal(push_all(&r, "01234567", 8), HTTP_STEP_DONE);
+        http_reader_next(&r); /* and the next one has the old limit again */
+    }
+    http_reader_release(&r);
+}
+
 static void test_budget(void **state)
 {
     static const char post[] = REQUEST("POST", "/p", "Content-Length: 8\r\n") "01234567";
@@ -239,9 +353,9 @@ static void test_budget(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),
-        cmocka_unit_test(test_long_target),
-        cmocka_unit_test(test_long_headers),
+        cmocka_unit_test(test_cases),        cmocka_unit_test(test_long_target),
+        cmocka_unit_test(test_long_headers), cmocka_unit_test(test_long_values),
+        cmocka_unit_test(test_skipped_body), cmocka_unit_test(test_lower_limit),
         cmocka_unit_test(test_budget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
