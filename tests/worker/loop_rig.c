@@ -216,7 +216,11 @@ void loop_rig_hear(loop_rig *r)
             fprintf(stderr, "loop_rig: %s: %.*s\n", e.msg, (int)(end - p), p);
             abort();
         }
-        r->n_frames += r->frames[r->n_frames].kind != FRAME_UNKNOWN; /* the filler is none */
+        if (r->frames[r->n_frames].kind == FRAME_UNKNOWN) { /* the filler */
+            frame_release(&r->frames[r->n_frames]);
+        } else {
+            r->n_frames++;
+        }
         p = end + 1;
     }
 }
