@@ -20,7 +20,11 @@ status models_open(struct event_base *base, const serve_config *cfg, const clock
     }
     m->configs = mem_calloc(cfg->n_models, sizeof *m->configs);
     m->services = mem_calloc(cfg->n_models, sizeof *m->services);
-    status st = m->configs && m->services ? ST_OK : err_set(e, ST_NOMEM, NULL, "out of memory");
+    if (!m->configs || !m->services) {
+        models_free(m);
+        return err_set(e, ST_NOMEM, NULL, "out of memory");
+    }
+    status st = ST_OK;
     for (size_t i = 0; st == ST_OK && i < cfg->n_models; i++) {
         m->configs[i] = (service_config){.id = cfg->models[i].id,
                                          .argv = cfg->models[i].worker_argv,
