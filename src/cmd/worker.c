@@ -47,7 +47,7 @@ int cmd_worker(int argc, char **argv)
         {"no-warm", 0, ARG_FLAG, &no_warm, 0, 0, "never reuse what a session has read"},
         {"no-sandbox", 0, ARG_FLAG, &no_sandbox, 0, 0, "for debuggers: keep all rights while reading the model"},
         {"prefix-ids", 0, ARG_TEXT, &prefix, 0, 0, "IDS  token ids before every prompt"},
-        {"slow-reader-timeout", 0, ARG_INT, &slow_reader_s, 0, 1000000,
+        {"slow-reader-timeout", 0, ARG_INT, &slow_reader_s, 1, 1000000,
          "SECONDS  after which a paused request ends (120)"},
         {"model_path", 0, ARG_TEXT, &model_path, 0, 0, "FILE  the same as --model"},
         {"tokenizer_path", 0, ARG_TEXT, &tokenizer_path, 0, 0,
