@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "text/detok.h"
 #include "wire/frame.h"
+#include "wire/line.h"
 #include "worker/prompt.h"
 
 /*
@@ -85,7 +86,7 @@ static status answer_detokenize(const prepare_with *with, prepare_job *job)
     buf text = {0};
     status st = ST_OK;
     detok_init(&d, with->tok);
-    for (size_t i = 0; st == ST_OK && i < r->n_ids; i++) {
+    for (size_t i = 0; st == ST_OK && i < r->n_ids && text.len <= WIRE_MAX_LINE_BYTES; i++) {
         st = detok_push(&d, r->ids[i], &text);
     }
     if (st == ST_OK) {
@@ -111,6 +112,12 @@ static status prepare_answer(const prepare_with *with, prepare_job *job)
         }
         st = r->op == WIRE_TOKENIZE ? answer_tokenize(with, job)
                                     : frame_put_count(&job->answer, r->id, (int64_t)job->ids.len);
+    }
+    if (st == ST_OK && job->answer.len > WIRE_MAX_LINE_BYTES) { /* whoever reads it takes no longer line */
+        const char *field = r->op == WIRE_DETOKENIZE ? "ids" : "text";
+        buf_release(&job->answer);
+        return err_set(&job->error, ST_INVALID_FIELD, field,
+                       "%s is too long: its answer has more than %zu bytes", field, WIRE_MAX_LINE_BYTES);
     }
     return st == ST_OK ? ST_OK : err_set(&job->error, st, NULL, "out of memory for an answer");
 }

@@ -6,6 +6,9 @@
 
 #include "base/mem.h"
 #include "wire/frame.h"
+#include "wire/line.h"
+
+#define LOGPROB_BYTES ((size_t)128) /* of one in a frame, generously */
 
 /*
  * Frames. All go through here: once the worker is halted nothing is said any more.
@@ -310,11 +313,27 @@ static status submit(task *k, gen_request *g, err *e)
     return ST_OK;
 }
 
+/* They go into one frame, and a frame must fit into a line. */
+static status check_prompt_logprobs(const task *k, err *e)
+{
+    size_t n = k->job.ids.len, per_token = (size_t)k->request->prompt_logprobs + 1;
+    if (!k->multiplexed || k->request->prompt_logprobs < 0 ||
+        n <= WIRE_MAX_LINE_BYTES / LOGPROB_BYTES / per_token) {
+        return ST_OK;
+    }
+    return err_set(e, ST_INVALID_FIELD, "prompt_logprobs",
+                   "prompt_logprobs of %zu tokens do not fit into one frame", n);
+}
+
 static status check_and_submit(task *k, err *e)
 {
     if (k->job.st != ST_OK) {
         *e = k->job.error;
         return k->job.st;
+    }
+    status st = check_prompt_logprobs(k, e);
+    if (st != ST_OK) {
+        return st;
     }
     logit_bias bias[WIRE_MAX_BIAS];
     gen_request g = generation_of(k, bias);
