@@ -213,7 +213,21 @@ static void test_attachment_memory(void **state)
     assert_string_equal(got.text, "+6|<memory>|ok|"); /* skipped all the same */
     line_release(&s);
 
-    /* what is skipped is not kept; what was large is given back */
+    /* its last piece is the one that cannot be kept: nothing is left to skip */
+    char piece[50];
+    memset(piece, 'x', sizeof piece);
+    got = (seen){.splitter = &s};
+    line_init(&s, 1000);
+    assert_int_equal(line_push(&s, "+100\n", 5, collect, &got), ST_OK);
+    assert_int_equal(line_push(&s, piece, sizeof piece, collect, &got), ST_OK);
+    mem_fail_at(1, false);
+    assert_int_equal(line_push(&s, piece, sizeof piece, collect, &got), ST_OK);
+    mem_fail_at(0, false);
+    assert_int_equal(line_push(&s, "ok\n", 3, collect, &got), ST_OK);
+    assert_string_equal(got.text, "+100|<memory>|ok|");
+    line_release(&s);
+
+    /* what is skipped is not kept */
     got = (seen){.splitter = &s};
     line_init(&s, 8);
     assert_int_equal(line_push(&s, "-1000000\n", 9, collect, &got), ST_OK);

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -263,17 +264,15 @@ static void write_step(status_page *p, uint64_t k)
     status_page_set(p, STATUS_ROW_TICK, k);
 }
 
-/* Reads until the writer is at its last step; how many lists were whole. */
-static size_t read_lists(const status_page *p, uint64_t last_step)
+/* Reads until the writer is at its last step. */
+static void read_lists(const status_page *p, uint64_t last_step)
 {
-    size_t n_whole = 0;
     uint64_t tick = 0;
     status_snapshot s;
     while (tick < last_step) {
         status_page_read(p, &s);
         assert_true(s.row[STATUS_ROW_TICK] >= tick); /* never backwards */
         tick = s.row[STATUS_ROW_TICK];
-        n_whole += s.step_whole;
         assert_true(s.step_whole || s.n_rows == 0);
         for (size_t i = 0; i < s.n_rows; i++) {
             assert_true(s.id_hash[i] % STATUS_PAGE_MAX_ROWS == s.n_rows);
@@ -281,7 +280,6 @@ static size_t read_lists(const status_page *p, uint64_t last_step)
             assert_true((uint64_t)s.position[i] == s.id_hash[0]);
         }
     }
-    return n_whole;
 }
 
 #define N_STEPS 20000
@@ -335,6 +333,43 @@ static void test_process(void **state)
     close(x.fd);
 }
 
+/*
+ * The reader is interrupted anywhere in the middle of a list by a whole step of the writer (a signal handler: it
+ * does no more than atomic stores), also on a machine with one core. It must not take the mixture for a list.
+ */
+static status_page *interrupted_page;
+static volatile sig_atomic_t n_interrupts;
+
+static void on_alarm(int signal)
+{
+    write_step(interrupted_page, STATUS_PAGE_MAX_ROWS - 1 + STATUS_PAGE_MAX_ROWS * (uint64_t)++n_interrupts);
+}
+
+static void test_interrupted(void **state)
+{
+    fixture x = open_both();
+    const struct itimerval often = {{0, 20}, {0, 20}}, off = {{0, 0}, {0, 0}};
+    status_snapshot s;
+    long whole = 0; /* where a read takes longer than the timer none may be */
+    interrupted_page = x.writer;
+    n_interrupts = 0;
+    assert_true(signal(SIGALRM, on_alarm) != SIG_ERR);
+    assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
+    for (long i = 0; i < 1000000 && n_interrupts < 3000; i++) {
+        status_page_read(x.reader, &s);
+        whole += s.step_whole;
+        for (size_t row = 1; row < s.n_rows; row++) {
+            assert_true(s.id_hash[row] == s.id_hash[0] && (uint64_t)s.position[row] == s.id_hash[0]);
+        }
+    }
+    assert_int_equal(setitimer(ITIMER_REAL, &off, NULL), 0);
+    status_page_read(x.reader, &s); /* at rest it is whole */
+    assert_true(s.step_whole);
+    print_message("%ld whole lists, %d interrupts\n", whole, (int)n_interrupts);
+    assert_true(signal(SIGALRM, SIG_DFL) != SIG_ERR);
+    close_both(&x);
+}
+
 /* The daemon's mapping cannot be written, not even by the daemon. */
 static void test_reader_is_read_only(void **state)
 {
@@ -363,15 +398,11 @@ static void test_id_hash(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_offsets),
-        cmocka_unit_test(test_step),
-        cmocka_unit_test(test_hostile_values),
-        cmocka_unit_test(test_moved),
-        cmocka_unit_test(test_seals),
-        cmocka_unit_test(test_open_refuses),
-        cmocka_unit_test(test_thread),
-        cmocka_unit_test(test_process),
-        cmocka_unit_test(test_reader_is_read_only),
+        cmocka_unit_test(test_offsets),        cmocka_unit_test(test_step),
+        cmocka_unit_test(test_hostile_values), cmocka_unit_test(test_moved),
+        cmocka_unit_test(test_seals),          cmocka_unit_test(test_open_refuses),
+        cmocka_unit_test(test_thread),         cmocka_unit_test(test_process),
+        cmocka_unit_test(test_interrupted),    cmocka_unit_test(test_reader_is_read_only),
         cmocka_unit_test(test_id_hash),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
