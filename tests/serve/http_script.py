@@ -837,6 +837,26 @@ class Limits(unittest.TestCase):
             for s in [fifth, *four]:
                 s.close()
 
+    def test_no_descriptors(self):
+        """accept fails: it says so, does not spin, serves those it has, and goes on when there are some again."""
+        with Server() as d:
+            first = d.raw(get("/echo"))
+            a = Answers(first)
+            a.one()
+            hard = resource.prlimit(d.process.pid, resource.RLIMIT_NOFILE)[1]
+            resource.prlimit(d.process.pid, resource.RLIMIT_NOFILE, (d.n_fds() + 2, hard))
+            others = [d.raw(post("/echo", b"later")) for _ in range(6)]
+            d.wait(r'warn http accept=failed error="Too many open files" connections=\d', lines=d.log)
+            before = d.ticks()
+            first.sendall(get("/echo"))
+            self.assertEqual(a.one()[0], 200)
+            time.sleep(0.5)
+            self.assertLessEqual(d.ticks() - before, 10)
+            first.close()
+            for s in others:
+                self.assertEqual(read_answer(s)[2], b"later")
+                s.close()
+
     def test_drain(self):
         with Server() as d:
             idle, waits, streams = d.raw(get("/echo")), d.raw(post("/slow")), d.raw(get("/stream/3/5/300"))
