@@ -18,6 +18,7 @@ status models_open(struct event_base *base, const serve_config *cfg, const clock
     if (!m) {
         return err_set(e, ST_NOMEM, NULL, "out of memory");
     }
+    m->n = 0; /* so many are open */
     m->configs = mem_calloc(cfg->n_models, sizeof *m->configs);
     m->services = mem_calloc(cfg->n_models, sizeof *m->services);
     if (!m->configs || !m->services) {
