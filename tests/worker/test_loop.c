@@ -519,58 +519,64 @@ static void turn_until_calls(loop_rig *r, size_t n_calls)
     }
 }
 
-/* Brings request x, with more fields of the caller's, to that place. Others may run beside it. */
+static void pause_x(loop_rig *r)
+{
+    loop_rig_send(r, "{\"id\":\"x\",\"op\":\"pause\"}");
+    loop_rig_turns(r, 1);
+    size_t calls = r->engine.model.n_calls;
+    loop_rig_turns(r, 5);
+    assert_int_equal(r->engine.model.n_calls, calls); /* it computes nothing */
+}
+
+/* Brings request x, with more fields of the caller's, to that place. Others may run beside it. All texts are
+ * prepared before anything is computed, so that it does not matter how fast that is. */
 static void bring(loop_rig *r, place where, const char *more)
 {
     char line[600];
-    int n_others = where == IN_WAITING  ? TASKS_BEGUN_PER_LANE * RIG_LANES
-                   : where == IN_QUEUED ? RIG_LANES
-                                        : 0;
     loop_rig_open_still(r, LONG_REPLY);
+    send_others(r, where == IN_WAITING  ? TASKS_BEGUN_PER_LANE * RIG_LANES
+                   : where == IN_QUEUED ? RIG_LANES
+                                        : 0);
     if (where == IN_PREFILL) {
         snprintf(line, sizeof line, "{" X_FIELDS ",\"prompt\":\"%0300d>\"%s}", 0, more);
     } else {
         snprintf(line, sizeof line, "{" X_FIELDS ",\"prompt\":\">\"%s}", more);
     }
-    if (where >= IN_QUEUED || where == IN_WAITING) {
-        loop_rig_start_preparer(r);
-        send_others(r, n_others);
-    }
-    if (n_others > 0) {
-        turn_until_calls(r, 2); /* they have the lanes */
-    }
     loop_rig_send(r, line);
     loop_rig_turns(r, 1);
+    if (where == IN_PREPARING) {
+        assert_int_equal(x_of(r)->state, TASK_PREPARING);
+        return;
+    }
+    if (where == IN_PREPARED) {
+        loop_rig_fill_output(r);
+    }
+    loop_rig_start_preparer(r);
+    loop_rig_wait_prepared(r);
+    loop_rig_turns(r, 1);
+    size_t n_running = rig_stats(&r->engine).running;
     switch (where) {
     case IN_WAITING:
         assert_int_equal(x_of(r)->state, TASK_WAITING);
         break;
-    case IN_PREPARING:
-        assert_int_equal(x_of(r)->state, TASK_PREPARING);
-        break;
     case IN_PREPARED:
-        loop_rig_fill_output(r);
-        loop_rig_start_preparer(r);
-        loop_rig_wait_prepared(r);
-        loop_rig_turns(r, 1);
         assert_int_equal(x_of(r)->state, TASK_PREPARED);
         break;
     case IN_QUEUED:
-        while (x_of(r)->state != TASK_RUNNING) {
-            loop_rig_turns(r, 1);
-        }
-        assert_int_equal(rig_stats(&r->engine).running, 2); /* not it */
+        assert_int_equal(x_of(r)->state, TASK_RUNNING);
+        assert_int_equal(n_running, RIG_LANES);
+        assert_int_equal(engine_running(r->engine.en), RIG_LANES + 1); /* it has no lane */
+        break;
+    case IN_PREFILL:
+        assert_int_equal(r->engine.model.n_logit_rows, 0);
         break;
     default:
-        turn_until_calls(r, where == IN_PREFILL ? 1 : 3);
-        if (where == IN_PAUSE) {
-            loop_rig_send(r, "{\"id\":\"x\",\"op\":\"pause\"}");
-            loop_rig_turns(r, 1);
-            size_t calls = r->engine.model.n_calls;
-            loop_rig_turns(r, 5);
-            assert_int_equal(r->engine.model.n_calls, calls); /* it computes nothing */
-        }
+        turn_until_calls(r, 3);
+        assert_int_equal(r->engine.model.n_logit_rows, 3);
         break;
+    }
+    if (where == IN_PAUSE) {
+        pause_x(r);
     }
 }
 
