@@ -28,4 +28,15 @@ typedef struct desk {
     control *control;
 } desk;
 
+/* The engine's figures, and in its three counts of requests also those that ended before it had them. */
+static inline engine_stats desk_stats(const desk *d)
+{
+    engine_stats s;
+    engine_stats_read(d->en, &s);
+    s.requests_done += d->tasks->n_done;
+    s.requests_failed += d->tasks->n_failed;
+    s.requests_cancelled += d->tasks->n_cancelled;
+    return s;
+}
+
 #endif

@@ -273,9 +273,8 @@ static void say_progress(loop *l)
 
 static void note_status(const loop *l)
 {
-    engine_stats s;
     status_page *p = l->page;
-    engine_stats_read(l->desk.en, &s);
+    engine_stats s = desk_stats(&l->desk);
     status_page_set(p, STATUS_ROW_TOKENS_PREFILLED, s.tokens_prefilled);
     status_page_set(p, STATUS_ROW_TOKENS_GENERATED, s.tokens_generated);
     status_page_set(p, STATUS_ROW_TOKENS_REUSED, s.tokens_reused);

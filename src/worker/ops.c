@@ -88,9 +88,8 @@ static void describe_session(const task *k)
 
 static void describe_worker(const task *k, bool draining)
 {
-    engine_stats s;
     const desk *d = k->desk;
-    engine_stats_read(d->en, &s);
+    engine_stats s = desk_stats(d);
     frame_stats f = {
         .lanes = d->n_lanes,
         .lanes_live = s.running,

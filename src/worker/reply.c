@@ -167,6 +167,7 @@ void reply_fail(task *k, const err *e)
     if (may_speak(k)) {
         said(k, frame_put_error(stage_of(k), &f));
     }
+    k->desk->tasks->n_failed += !k->seq; /* else the engine has counted it */
     end(k);
 }
 
@@ -187,6 +188,9 @@ void reply_cut(task *k, finish_reason reason, const char *guard)
     };
     if (may_speak(k)) {
         said(k, frame_put_done(stage_of(k), id_of(k), &d));
+    }
+    if (task_is_generation(k)) {
+        *(d.cancelled ? &k->desk->tasks->n_cancelled : &k->desk->tasks->n_done) += 1;
     }
     end(k);
 }

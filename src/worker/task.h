@@ -74,6 +74,7 @@ typedef struct tasks {
     size_t n_preparing; /* jobs with the preparer, also of those that ended */
     size_t n_begun; /* multiplexed generations past WAITING, also those that ended and wait for their job */
     uint64_t n_ended;
+    uint64_t n_done, n_failed, n_cancelled; /* generations that ended before the engine had them */
     /* private */
     struct tasks_mem *mem;
 } tasks;

@@ -269,6 +269,9 @@ static void test_errors(void **state)
     }
     expect_error(&r, "x", ST_CAPACITY);
     assert_int_equal(loop_rig_last(&r, "x")->session_id.len, 2);
+    engine_stats s = desk_stats(&r.loop.desk); /* lines that were no request do not count */
+    assert_int_equal(s.requests_failed, 3);
+    assert_int_equal(s.requests_done, 2);
     loop_rig_close(&r);
 }
 
@@ -637,6 +640,7 @@ static void test_cancel_in_every_state(void **state)
         loop_rig_send(&r, "{\"id\":\"x\",\"op\":\"cancel\"}"); /* finished: ignored */
         loop_rig_send(&r, "{\"id\":\"nobody\",\"op\":\"cancel\"}");
         loop_rig_turns(&r, 1);
+        assert_int_equal(desk_stats(&r.loop.desk).requests_cancelled, 1); /* wherever it was */
         loop_rig_hear(&r);
         assert_int_equal(loop_rig_count(&r, "x"), n);
         assert_int_equal(loop_rig_count(&r, "nobody"), 0);
@@ -655,6 +659,7 @@ static void test_deadline_in_every_state(void **state)
         assert_non_null(x_of(&r));
         clock_fake_advance_ms(&r.engine.clock, 1);
         loop_rig_turns(&r, 1);
+        assert_int_equal(desk_stats(&r.loop.desk).requests_done, 1);
         expect_cut(&r, "timeout", "deadline");
         finish(&r);
     }
