@@ -766,6 +766,8 @@ static void test_how_many_are_begun(void **state)
     loop_rig_send(&r, "{\"id\":\"t\",\"op\":\"count\",\"text\":\"abc\"}");
     size_t order[N] = {0}, n = 0, count_at = 0;
     loop_rig_turns(&r, 1);
+    /* what is begun waits no longer, so that others are read; a small op counts until it is answered */
+    assert_true(inbox_waiting(r.box) == N - TASKS_BEGUN_PER_LANE * RIG_LANES + 1);
     for (int turns = 0; r.tasks.n > 0; turns++) {
         assert_true(turns < 100000000);
         loop_rig_turns(&r, 1);
