@@ -53,6 +53,8 @@ void api_fault_err(api_fault *f, const err *e)
 {
     if (e->code == ST_NOT_FOUND) {
         set(f, 404, "model_not_found", e->field);
+    } else if (e->code == ST_NOMEM) {
+        set(f, 503, wire_error_name(ST_INTERNAL), ""); /* it may go better later */
     } else {
         set(f, wire_error_http(e->code), wire_error_name(e->code), e->field);
     }

@@ -28,7 +28,7 @@ typedef struct api_fault {
 
 /* A fault of the HTTP layer (400, 404, 405, 408, 413 …). */
 void api_fault_http(api_fault *f, int http_status, const char *message);
-/* Ours. ST_NOT_FOUND is 404 model_not_found; the rest is as wire/errors.h says. */
+/* Ours. ST_NOT_FOUND is 404 model_not_found, ST_NOMEM 503; the rest is as wire/errors.h says. */
 void api_fault_err(api_fault *f, const err *e);
 /* The worker's: its kind is FRAME_ERROR. Names of wire fields become those of the API. */
 void api_fault_frame(api_fault *f, const frame *refusal);
