@@ -1,20 +1,21 @@
 #!/usr/bin/python3
-"""serve_script.py Shared|Starts SERVE_MAIN, or Real HEARTH MODEL: the daemon from outside, around stub_worker.py, or `hearth
+"""serve_script.py Shared|Starts SERVE_MAIN, or Real|Many HEARTH MODEL: the daemon from outside, around stub_worker.py, or `hearth
 serve` with its real worker. Standard library only. Exit 1 if a test fails. What the API answers in detail is in api_script.py,
 what becomes of workers in supervise_script.py, the framing in http_script.py."""
 import http.client
 import json
 import os
 import pathlib
-import signal
+import random
 import socket
+import struct
 import sys
 import tempfile
 import threading
 import time
 import unittest
 
-from serve_rig import GROUP, HERE, MODEL, SERVE, Daemon, accepts, alive, events, post, read_all, text_of, until
+from serve_rig import GROUP, MODEL, SERVE, Daemon, accepts, alive, events, post, read_all, text_of, until
 
 
 class Shared(unittest.TestCase):
@@ -339,6 +340,93 @@ class Real(unittest.TestCase):
         events(r)
         c.close()
         self.assertTrue(self.d.is_at_rest())
+
+
+class Many(unittest.TestCase):
+    """FAILURES C6, K4: 1,000 requests, many of whose clients leave at some moment, in some way."""
+    THREADS, EACH = 20, 50
+
+    def setUp(self):
+        self.d = Daemon(argv=[SERVE, "serve", "-m", MODEL[0], "--port", "0"])
+        self.prompts = [f"Once upon a time {i}" for i in range(5)]
+        self.whole = {(p, s): self.d.complete(p, seed=s, max_tokens=20)[2]["choices"][0]["text"]
+                      for p in self.prompts for s in range(4)}
+        self.wrong, self.done = [], 0
+
+    def tearDown(self):
+        rc, _ = self.d.end()
+        self.assertEqual(rc, 0)
+
+    def leave(self, rnd, how, ask):
+        """Asks for much, reads a little, and goes: by RST, by FIN, by FIN of one side first, or by DELETE."""
+        name = f"leaver-{rnd.random()}"
+        s = self.d.raw(post({**ask, "max_tokens": 400, "ignore_eos": True, "stream": rnd.random() < 0.5, "n": rnd.choice((1, 1, 3))},
+                            extra=f"X-Request-Id: {name}\r\nConnection: close\r\n"))
+        if rnd.random() < 0.7:
+            time.sleep(rnd.random() * 0.02)
+        if how == "reset":
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        elif how == "half":
+            s.shutdown(socket.SHUT_WR)
+        elif how == "delete":
+            self.d.ask("DELETE", "/v1/requests/" + name)
+            answer = read_all(s)
+            if b"HTTP/1.1 200" not in answer and b"HTTP/1.1 429" not in answer:
+                self.wrong.append(answer[:200])
+        s.close()
+
+    def stay(self, rnd, ask):
+        if rnd.random() < 0.5:
+            text = text_of(self.d.chunks(ask["prompt"], seed=ask["seed"], max_tokens=20))
+        else:
+            text = self.d.complete(ask["prompt"], seed=ask["seed"], max_tokens=20)[2]["choices"][0]["text"]
+        if text != self.whole[ask["prompt"], ask["seed"]]:
+            self.wrong.append((ask, text))
+
+    def work(self, number):
+        rnd = random.Random(number)
+        for _ in range(self.EACH):
+            how = rnd.choice(("stay", "stay", "reset", "fin", "half", "delete"))
+            ask = {"prompt": rnd.choice(self.prompts), "seed": rnd.randrange(4)}
+            try:
+                if how == "stay":
+                    self.stay(rnd, ask)
+                else:
+                    self.leave(rnd, how, ask)
+            except Exception as e:  # pylint: disable=broad-except
+                self.wrong.append((how, ask, repr(e)))
+            self.done += 1
+
+    def rest(self):
+        """Counters that must be as they were."""
+        m = self.d.metrics()
+        return {k: v for k, v in m.items() if k.split("{")[0] in (
+            "hearth_requests_running", "hearth_requests_queued", "hearth_generations_live", "hearth_http_connections",
+            "hearth_worker_lanes_live", "hearth_worker_queued", "hearth_worker_running", "hearth_worker_pages_used")}
+
+    def rss_kb(self):
+        return int(next(x for x in pathlib.Path(f"/proc/{self.d.process.pid}/status").read_text().splitlines()
+                        if x.startswith("VmRSS")).split()[1])
+
+    def run_all(self):
+        threads = [threading.Thread(target=self.work, args=(i,)) for i in range(self.THREADS)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(self.wrong, [])
+
+    def test_random_disconnects(self):
+        before = self.rest()
+        self.run_all()
+        warm = self.rss_kb()
+        self.assertEqual(self.done, 1000)
+        self.assertTrue(until(lambda: self.rest() == before, 60), (before, self.rest()))
+        self.run_all()
+        self.assertTrue(until(lambda: self.rest() == before, 60), (before, self.rest()))
+        if "ASAN_OPTIONS" not in os.environ:
+            self.assertLess(self.rss_kb() - warm, 4096)
+        self.assertEqual(len(self.d.worker_pids()), 1)
 
 
 if __name__ == "__main__":
