@@ -12,6 +12,8 @@
 #include "serve/generation_run.h"
 #include "serve/sse.h"
 
+#define RUN_NS_PER_MS 1000000u
+
 typedef struct run_choice {
     struct generation_run *run; /* borrowed */
     service_job job;
@@ -48,15 +50,21 @@ typedef struct generation_run {
 } generation_run;
 
 /* generation_run.c */
-run_choice *run_first_open(generation_run *r); /* the first choice that has not ended, or NULL */
 /* Sends a chunk of the choice if it is streamed: c->logprobs too if with_logprobs. */
 void run_put_chunk(run_choice *c, const char *text, size_t len, bool with_logprobs,
                    const answer_result *result);
 void run_no_memory(generation_run *r); /* it will fail, from the timer */
 void run_fail(generation_run *r, const api_fault *f);
+void run_fail_no_memory(generation_run *r);
 void run_submit_choices(generation_run *r);
 /* All choices end as cancelled. */
 void run_cut_all(generation_run *r);
+
+/* generation_wait.c */
+void run_wait(generation_run *r); /* of a stream: until the next time that something is due */
+void run_wait_over(evutil_socket_t fd, short what, void *ctx); /* of the timer */
+/* In the queue, of the first choice that was not accepted yet; 0 = with the worker. */
+size_t run_position(void *ctx, double *estimate_s);
 
 /* generation_echo.c: the text of the prompts. */
 typedef struct run_echo {

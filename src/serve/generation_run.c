@@ -12,7 +12,6 @@
 #include "wire/errors.h"
 
 #define JOB_NAME_BYTES 56 /* of a run in the ids of its jobs */
-#define NS_PER_MS      1000000u
 
 static uint64_t now_ns(const generation_run *r)
 {
@@ -79,7 +78,7 @@ void run_fail(generation_run *r, const api_fault *f)
     run_free(r);
 }
 
-static void fail_no_memory(generation_run *r)
+void run_fail_no_memory(generation_run *r)
 {
     api_fault f;
     api_fault_http(&f, 503, "out of memory");
@@ -98,7 +97,7 @@ static void end_stream(generation_run *r)
         sse_send(&r->sse, answer_put_usage(out, &r->head, results, r->n_choices, r->per_prompt));
     }
     if (r->failed || r->sse.failed) {
-        fail_no_memory(r);
+        run_fail_no_memory(r);
         return;
     }
     note_end(r, REQUEST_DONE, r->choices[0].result.reason);
@@ -123,22 +122,12 @@ static void end_whole(generation_run *r)
     status st = answer_put_whole(&out, &r->head, choices, results, r->n_choices, r->per_prompt);
     if (r->failed || st != ST_OK) {
         buf_release(&out);
-        fail_no_memory(r);
+        run_fail_no_memory(r);
         return;
     }
     note_end(r, REQUEST_DONE, results[0].reason);
     api_reply_take(r->conn, 200, &out, ST_OK);
     run_free(r);
-}
-
-run_choice *run_first_open(generation_run *r)
-{
-    for (size_t i = 0; i < r->n_choices; i++) {
-        if (!r->choices[i].ended) {
-            return &r->choices[i];
-        }
-    }
-    return NULL;
 }
 
 void run_no_memory(generation_run *r)
@@ -376,98 +365,6 @@ static void on_cancel(void *ctx)
     }
 }
 
-static size_t position(void *ctx, double *estimate_s)
-{
-    generation_run *r = ctx;
-    for (size_t i = 0; i < r->n_choices; i++) {
-        if (!r->choices[i].accepted && !r->choices[i].ended) {
-            return service_position(r->service, &r->choices[i].job, estimate_s);
-        }
-    }
-    *estimate_s = 0;
-    return 0;
-}
-
-static void put_place(generation_run *r)
-{
-    char text[120];
-    double estimate_s = 0;
-    size_t place = position(r, &estimate_s);
-    if (place == r->shown_position || (place == 0 && r->shown_position == SIZE_MAX)) {
-        return;
-    }
-    r->shown_position = place;
-    if (estimate_s > 0) {
-        snprintf(text, sizeof text, "progress {\"queued\":{\"position\":%zu,\"estimate_s\":%.3f}}", place,
-                 estimate_s);
-    } else {
-        snprintf(text, sizeof text, "progress {\"queued\":{\"position\":%zu,\"estimate_s\":null}}", place);
-    }
-    sse_comment(&r->sse, text);
-}
-
-static void keep_alive(generation_run *r)
-{
-    run_choice *c = run_first_open(r);
-    if (r->api->keepalive_kind == SSE_KEEPALIVE_DELTA && c) {
-        run_put_chunk(c, "", 0, false, NULL);
-    } else {
-        sse_comment(&r->sse, "keep-alive");
-    }
-}
-
-/* Milliseconds from since_ns until what is due after interval_ms is due. */
-static uint64_t ms_left(const generation_run *r, uint64_t since_ns, uint64_t interval_ms)
-{
-    uint64_t due_ns = since_ns + interval_ms * NS_PER_MS, now = now_ns(r);
-    return due_ns > now ? (due_ns - now + NS_PER_MS - 1) / NS_PER_MS : 0;
-}
-
-static uint64_t quiet_since_ns(const generation_run *r)
-{
-    return r->sse.began ? r->sse.last_ns : r->created_ns;
-}
-
-static void arm(generation_run *r)
-{
-    uint64_t interval_ms = r->api->keepalive_ms;
-    uint64_t wait_ms = UINT64_MAX;
-    if (r->failed) { /* its end is due at once */
-        return;
-    }
-    if (interval_ms > 0) {
-        wait_ms = ms_left(r, quiet_since_ns(r), interval_ms);
-    } else if (!r->sse.began) {
-        wait_ms = ms_left(r, r->created_ns, RUN_HEADERS_MS);
-    }
-    if (r->progress && r->entry.state == REQUEST_QUEUED && wait_ms > RUN_PROGRESS_MS) {
-        wait_ms = RUN_PROGRESS_MS;
-    }
-    if (wait_ms != UINT64_MAX) {
-        wait_ms = wait_ms > 0 ? wait_ms : 1;
-        const struct timeval wait = {(time_t)(wait_ms / 1000), (suseconds_t)(wait_ms % 1000 * 1000)};
-        event_add(r->timer, &wait);
-    }
-}
-
-static void on_timer(evutil_socket_t fd, short what, void *ctx)
-{
-    generation_run *r = ctx;
-    if (r->failed) {
-        fail_no_memory(r);
-        return;
-    }
-    if (r->progress && r->entry.state == REQUEST_QUEUED) {
-        put_place(r);
-    }
-    if (r->api->keepalive_ms > 0 && ms_left(r, quiet_since_ns(r), r->api->keepalive_ms) == 0) {
-        keep_alive(r);
-    } else if (!r->sse.began && ms_left(r, r->created_ns, RUN_HEADERS_MS) == 0) {
-        sse_begin(&r->sse);
-    }
-    arm(r);
-}
-
 /*
  * Start.
  */
@@ -505,7 +402,7 @@ static void name_run(generation_run *r, char job_name[JOB_NAME_BYTES])
 static status make_lines(generation_run *r, const generation *g, const char *job_name, err *e)
 {
     status st = ST_OK;
-    uint64_t deadline_ns = g->deadline_ms ? r->created_ns + g->deadline_ms * NS_PER_MS : 0;
+    uint64_t deadline_ns = g->deadline_ms ? r->created_ns + g->deadline_ms * RUN_NS_PER_MS : 0;
     for (size_t i = 0; st == ST_OK && i < r->n_choices; i++) {
         run_choice *c = &r->choices[i];
         snprintf(c->job.id, sizeof c->job.id, "%s.%u", job_name, (unsigned)i);
@@ -541,7 +438,7 @@ static status fill(generation_run *r, generation *g, err *e)
     r->entry.n_choices = r->n_choices;
     r->entry.created_ms = clock_wall_ms(r->api->clock);
     r->entry.cancel = on_cancel;
-    r->entry.position = position;
+    r->entry.position = run_position;
     r->entry.ctx = r;
     r->head = (answer_head){.shape = r->route->shape,
                             .id = r->entry.answer_id,
@@ -549,7 +446,7 @@ static status fill(generation_run *r, generation *g, err *e)
                             .created_s = r->entry.created_ms / 1000};
     g->common.has_now = true;
     g->common.now_ms = r->entry.created_ms;
-    r->timer = evtimer_new(r->api->base, on_timer, r);
+    r->timer = evtimer_new(r->api->base, run_wait_over, r);
     if (!r->timer) {
         return err_set(e, ST_NOMEM, NULL, "out of memory");
     }
@@ -609,7 +506,7 @@ void generation_run_start(const api_context *api, const generation_route *route,
         if (r->progress) {
             sse_begin(&r->sse);
         }
-        arm(r);
+        run_wait(r);
     }
     run_echo_next(r);
 }

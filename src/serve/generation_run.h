@@ -6,7 +6,7 @@
  *   ended: the answer is completed        every exit: jobs given up, entry out of the table, run freed, once
  *
  * The headers of a stream are sent with the first choice that the worker accepts; if that takes longer than the
- * keep-alive interval (without one: RUN_HEADERS_MS), or progress was asked for, before: from then on an error
+ * keep-alive interval or RUN_HEADERS_MS, or progress was asked for, before: from then on an error
  * is an event without [DONE] after it, else it is an HTTP status. A stream that is silent for the keep-alive
  * interval gets a comment or an empty delta. Progress goes out as comments (`: progress {…}`).
  *

@@ -15,7 +15,7 @@ import tempfile
 import time
 import unittest
 
-from serve_rig import GROUP, Daemon, comments, events, post, read_all, text_of, until
+from serve_rig import GROUP, Daemon, comments, events, post, read_all, sweep_numbers, text_of, until
 
 DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 
@@ -169,24 +169,7 @@ class Answers(Shared):
         self.assertEqual((got, answer["error"]["param"]), (400, "x-hearth-session"))
 
     def test_numbers(self):
-        """FAILURES I3 from outside: 400 or taken, never 500, and the worker stays."""
-        values = ["-1", "2147483648", "-2147483648", "9223372036854775808", "1e308", "NaN", "null", '"x"', "[]"]
-        fields = ["max_tokens", "temperature", "top_p", "top_k", "min_p", "n", "best_of", "logprobs", "seed",
-                  "presence_penalty", "frequency_penalty", "repetition_penalty", "min_tokens", "logit_bias", "stop_token_ids",
-                  "top_logprobs", "max_completion_tokens", "hearth"]
-        for field in fields:
-            for value in values:
-                for path, start in (("/v1/completions", '{"prompt":"say a"'),
-                                    ("/v1/chat/completions", '{"messages":[{"role":"user","content":"say a"}]')):
-                    status, _, body = self.d.ask("POST", path, f'{start},"{field}":{value}}}')
-                    self.assertIn(status, (200, 400), (field, value, body))
-                    self.assertNotEqual((status, value), (200, "NaN"))
-        for path, body in [("/tokenize", '{"content":1}'), ("/tokenize", "{}"), ("/tokenize", '{"content":"a","add_special":1}'),
-                           ("/detokenize", '{"tokens":[-1]}'), ("/detokenize", '{"tokens":[1e308]}'),
-                           ("/detokenize", '{"tokens":"a"}'), ("/detokenize", '{"tokens":[2147483648]}'),
-                           ("/detokenize", '{"tokens":null}'), ("/tokenize", '{"content":"a","x":1}')]:
-            self.assertEqual(self.d.ask("POST", path, body)[0], 400, body)
-        self.assertEqual(len(self.d.worker_pids()), 1)
+        sweep_numbers(self, self.d)
 
     def test_worker_refuses(self):
         for stream in False, True:
@@ -377,12 +360,12 @@ class Streams(unittest.TestCase):
     def test_slow_reader(self):
         """Its request is paused and goes on, others do not notice, nothing is lost."""
         with Daemon() as d:
-            c, r = d.stream("many 200 20000", logprobs=None)
+            c, r = d.stream("many 1500 20000")
             self.assertTrue(d.saw(op="pause"))
             self.assertEqual(d.complete("say other")[2]["choices"][0]["text"], "other ")
             data = events(r)
             c.close()
-            self.assertEqual(text_of([json.loads(x) for x in data[:-1]]), "x" * 4000000)
+            self.assertEqual(text_of([json.loads(x) for x in data[:-1]]), "x" * 30000000)
             self.assertEqual(data[-1], "[DONE]")
             self.assertTrue(d.saw(op="continue"))
 

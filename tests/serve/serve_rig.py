@@ -167,6 +167,33 @@ def read_all(s):
         data += piece
 
 
+def sweep_numbers(test, d):
+    """FAILURES I3 from outside: 400 or taken, never 500, and the worker stays."""
+    values = ["-1", "2147483648", "-2147483648", "9223372036854775808", "1e308", "-1e308", "NaN", "null", '"x"', "[]", "{}"]
+    fields = ["max_tokens", "temperature", "top_p", "top_k", "min_p", "n", "best_of", "logprobs", "seed", "presence_penalty",
+              "frequency_penalty", "repetition_penalty", "min_tokens", "logit_bias", "stop_token_ids", "top_logprobs",
+              "max_completion_tokens", "hearth"]
+    routes = (("/v1/completions", '{"prompt":"say a","max_tokens":3'),
+              ("/v1/chat/completions", '{"messages":[{"role":"user","content":"say a"}],"max_tokens":3'))
+    for path, start in routes:
+        for field in fields:
+            for value in values:
+                base = start.replace(',"max_tokens":3', "") if field in ("max_tokens", "max_completion_tokens") else start
+                status, _, body = d.ask("POST", path, f'{base},"{field}":{value}}}')
+                test.assertIn(status, (200, 400), (field, value, body))
+                test.assertNotEqual((status, value), (200, "NaN"))
+                if status == 400 and value != "NaN":
+                    test.assertTrue(body["error"]["param"], (field, value, body))
+    for path, body in [("/tokenize", '{"content":1}'), ("/tokenize", "{}"), ("/tokenize", '{"content":"a","add_special":1}'),
+                       ("/detokenize", '{"tokens":[-1]}'), ("/detokenize", '{"tokens":[1e308]}'),
+                       ("/detokenize", '{"tokens":"a"}'), ("/detokenize", '{"tokens":[2147483648]}'),
+                       ("/detokenize", '{"tokens":null}'), ("/tokenize", '{"content":"a","x":1}'),
+                       ("/v1/completions", '{"prompt":[-1]}'), ("/v1/completions", '{"prompt":[2147483648]}'),
+                       ("/v1/chat/completions", '{"messages":[]}'), ("/v1/completions", "[" * 10000)]:
+        test.assertEqual(d.ask("POST", path, body)[0], 400, body)
+    test.assertEqual(len(d.worker_pids()), 1)
+
+
 def until(condition, seconds=20):
     end = time.monotonic() + seconds
     while not condition():

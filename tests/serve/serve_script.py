@@ -15,7 +15,7 @@ import threading
 import time
 import unittest
 
-from serve_rig import GROUP, MODEL, SERVE, Daemon, accepts, alive, events, post, read_all, text_of, until
+from serve_rig import GROUP, MODEL, SERVE, Daemon, accepts, alive, events, post, read_all, sweep_numbers, text_of, until
 
 
 class Shared(unittest.TestCase):
@@ -291,6 +291,14 @@ class Real(unittest.TestCase):
                 self.assertEqual(status, 400)
                 self.assertTrue(body["error"]["param"].startswith(param), body)
         self.assertEqual(self.ask("/detokenize", tokens=[300])[2]["error"]["param"], "tokens")
+
+    def test_numbers(self):
+        sweep_numbers(self, self.d)
+        status, _, body = self.d.complete("")  # this model wants no BOS: an empty prompt is no prompt
+        self.assertEqual((status, body["error"]["param"]), (400, "prompt"))
+        status, _, body = self.d.complete("a" * 50000)
+        self.assertEqual((status, body["error"]["code"]), (400, "context_length_exceeded"))
+        self.assertEqual(self.d.ask("POST", "/v1/completions", b"x" * 50000000)[0], 413)
 
     def test_sampling_fields(self):
         """Each does what it is for."""
