@@ -175,7 +175,7 @@ void api_head(void *ctx, http_conn *c, const http_request *r)
         snprintf(message, sizeof message, "%s takes %s, not %s", route->path, allowed[route->methods],
                  method);
         refuse(c, 405, allowed[route->methods], message);
-    } else if (http_request_header(r, "x-hearth-session")) {
+    } else if (!route->open && http_request_header(r, "x-hearth-session")) {
         err e;
         err_set(&e, ST_UNSUPPORTED, "x-hearth-session", "x-hearth-session is not supported");
         api_reply_err(c, &e);
