@@ -10,7 +10,8 @@
 #include "base/json.h"
 #include "base/log.h"
 
-#define PATIENCE_S 30
+#define PATIENCE_S 60
+#define STEP_MS    300 /* two or three of them at one tick are no reason to think that the daemon stood still */
 
 static buf the_log;
 
@@ -22,8 +23,8 @@ static void log_sink_buf(void *ctx, log_level level, const char *line, size_t le
 service_limits bench_limits(void)
 {
     service_limits l = service_limits_default();
-    l.stall_ms = 400;
-    l.cancel_grace_ms = 300;
+    l.stall_ms = 20000;
+    l.cancel_grace_ms = 20000;
     l.tick_ms = 10;
     l.max_respawns = 2;
     return l;
@@ -35,7 +36,8 @@ static void on_changed(void *ctx, model_service *s)
     b->n_changes++;
 }
 
-void bench_open(bench *b, const char *mode, const service_limits *limits, const char *program)
+static void open_at(bench *b, const char *mode, const service_limits *limits, const char *program,
+                    const clock_src *clock)
 {
     static char words[256], python[] = "/usr/bin/python3";
     static char name[512];
@@ -43,6 +45,7 @@ void bench_open(bench *b, const char *mode, const service_limits *limits, const 
     const char *root = getenv("HEARTH_ROOT");
     assert_non_null(root);
     memset(b, 0, sizeof *b);
+    clock_fake_init(&b->still, 1000000000, 0);
     buf_reset(&the_log);
     log_set_sink(log_sink_buf, NULL, LOG_INFO);
     snprintf(b->dir, sizeof b->dir, "/tmp/hearth-service-XXXXXX");
@@ -66,11 +69,21 @@ void bench_open(bench *b, const char *mode, const service_limits *limits, const 
     b->cfg = (service_config){.id = "stub",
                               .argv = b->argv,
                               .limits = limits ? *limits : bench_limits(),
-                              .clock = clock_system(),
+                              .clock = clock ? clock : &b->still.src,
                               .changed = on_changed,
                               .ctx = b};
     err e;
     assert_int_equal(service_open(b->base, &b->cfg, &b->service, &e), ST_OK);
+}
+
+void bench_open(bench *b, const char *mode, const service_limits *limits, const char *program)
+{
+    open_at(b, mode, limits, program, clock_system());
+}
+
+void bench_open_still(bench *b, const char *mode, const service_limits *limits)
+{
+    open_at(b, mode, limits, NULL, NULL);
 }
 
 bool bench_is_ready(void *ctx)
@@ -109,6 +122,32 @@ void bench_until(bench *b, bool (*cond)(void *ctx), void *ctx)
             fail_msg("waited for %d s in vain; the log:\n%s", PATIENCE_S, buf_str(&the_log));
         }
         once(b);
+    }
+}
+
+static void step(bench *b, uint64_t ms)
+{
+    clock_fake_advance_ms(&b->still, ms);
+    bench_run_ms(b, 20);
+}
+
+uint64_t bench_until_later(bench *b, bool (*cond)(void *ctx), void *ctx)
+{
+    uint64_t ms = 0;
+    while (!cond(ctx)) {
+        if (ms > 600000) {
+            fail_msg("waited for 10 minutes of its time in vain; the log:\n%s", buf_str(&the_log));
+        }
+        step(b, STEP_MS);
+        ms += STEP_MS;
+    }
+    return ms;
+}
+
+void bench_later(bench *b, uint64_t ms)
+{
+    for (; ms > 0; ms -= ms < STEP_MS ? ms : STEP_MS) {
+        step(b, ms < STEP_MS ? ms : STEP_MS);
     }
 }
 

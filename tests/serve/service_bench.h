@@ -18,9 +18,9 @@ typedef struct bench {
     struct event_base *base;
     service_config cfg;
     model_service *service;
+    clock_fake still; /* of bench_open_still */
     char dir[64], seen[128], stub[512];
     char *argv[BENCH_MAX_ARGS];
-    char *log; /* what was logged */
     size_t n_changes;
 } bench;
 
@@ -37,15 +37,20 @@ typedef struct client {
     void *then_ctx;
 } client;
 
-/* Limits that make tests short: stall 400 ms, grace 300 ms, tick 10 ms, 2 respawns; the rest as usual. */
+/* Generous ones, for a busy machine: stall and grace 20 s, tick 10 ms, 2 respawns; the rest as usual. */
 service_limits bench_limits(void);
 /* mode: words for the stub, "" = none. `program` replaces it (NULL = the stub). Does not start it. */
 void bench_open(bench *b, const char *mode, const service_limits *limits, const char *program);
+/* The same on a clock that stands still until bench_until_later moves it. */
+void bench_open_still(bench *b, const char *mode, const service_limits *limits);
 void bench_start(bench *b); /* and waits until it is ready */
 void bench_close(bench *b);
 
 /* Runs the loop until cond(ctx); fails after 30 s. */
 void bench_until(bench *b, bool (*cond)(void *ctx), void *ctx);
+/* As bench_until, while the clock of bench_open_still goes on; returns by how many ms. */
+uint64_t bench_until_later(bench *b, bool (*cond)(void *ctx), void *ctx);
+void bench_later(bench *b, uint64_t ms); /* it goes on by ms, in small steps, which the service sees */
 void bench_run_ms(bench *b, unsigned ms);
 bool bench_is_ready(void *ctx); /* ctx: the bench */
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "serve/service_bench.h"
+#include "wire/status_page.h"
 
 static bool is_failed(void *ctx)
 {
@@ -29,6 +30,18 @@ static bool has_started_twice_and_is_ready(void *ctx)
 static bool has_token(void *ctx)
 {
     return ((client *)ctx)->n_tokens > 0;
+}
+
+/* Until the counter has moved, while time stands still, and the service has seen it. */
+static void wait_for_move(bench *b, status_row row)
+{
+    status_snapshot before, now;
+    service_page(b->service, &before);
+    do {
+        bench_run_ms(b, 50);
+        service_page(b->service, &now);
+    } while (now.row[row] == before.row[row]);
+    bench_run_ms(b, 50);
 }
 
 /*
@@ -117,7 +130,9 @@ static void a_worker_that_starts_badly_is_given_up(void **state)
     for (size_t i = 0; i < N_OF(rows); i++) {
         bench b;
         client waiting, late;
-        bench_open(&b, rows[i].mode, NULL, NULL);
+        service_limits l = bench_limits();
+        l.stall_ms = rows[i].cause == WORKER_STALLED ? 300 : l.stall_ms;
+        bench_open(&b, rows[i].mode, &l, NULL);
         bool submitted = i != 2; /* a ready frame comes before the second one */
         if (submitted) {
             assert_int_equal(client_submit(&b, &waiting, "w", 0, "say x"), ST_OK);
@@ -194,13 +209,13 @@ static void a_failed_load_is_remembered(void **state)
 {
     bench b;
     client waiting, c;
-    char mode[128];
-    bench_open(&b, "", NULL, NULL);
-    snprintf(mode, sizeof mode, "%s/bad", b.dir);
+    char flag[128];
     static char word[] = "bad_if";
+    bench_open_still(&b, "", NULL);
+    snprintf(flag, sizeof flag, "%s/bad", b.dir);
     b.argv[3] = word;
-    b.argv[4] = mode;
-    fclose(fopen(mode, "w"));
+    b.argv[4] = flag;
+    fclose(fopen(flag, "w"));
     client_submit(&b, &waiting, "w", 0, "say x");
     service_start(b.service);
     client_wait(&b, &waiting);
@@ -210,20 +225,20 @@ static void a_failed_load_is_remembered(void **state)
         assert_int_equal(client_submit(&b, &c, "c", 0, "say x"), ST_LOAD_FAILED);
         assert_non_null(strstr(c.message, "blk.0.attn_q.weight"));
     }
-    bench_run_ms(&b, 1100);
+    bench_later(&b, 5000);
     assert_int_equal(bench_info(&b).n_starts, 1);                    /* nobody asked: not tried again */
     assert_int_equal(client_submit(&b, &c, "c", 0, "say x"), ST_OK); /* 1 s has passed */
     client_wait(&b, &c);
     assert_true(c.lost && c.code == ST_LOAD_FAILED);
     assert_int_equal(bench_info(&b).n_starts, 2);
-    assert_int_equal(bench_logged(&b, "retry_ms=2000"), 1);
-    remove(mode);
-    bench_run_ms(&b, 1100);
+    remove(flag);
+    bench_later(&b, 1900);
     assert_int_equal(client_submit(&b, &c, "c", 0, "say x"), ST_LOAD_FAILED); /* not before 2 s */
-    bench_run_ms(&b, 1000);
+    bench_later(&b, 100);
     assert_int_equal(client_submit(&b, &c, "c", 0, "say x"), ST_OK);
     client_wait(&b, &c);
     assert_string_equal(c.text, "x "); /* the file was mended */
+    assert_int_equal(bench_info(&b).n_starts, 3);
     bench_close(&b);
 }
 
@@ -233,14 +248,17 @@ static void a_load_belongs_to_the_daemon(void **state)
     client c;
     char flag[128];
     static char word[] = "slow";
-    bench_open(&b, "", NULL, NULL);
+    bench_open_still(&b, "", NULL);
     snprintf(flag, sizeof flag, "%s/go", b.dir);
     b.argv[3] = word;
     b.argv[4] = flag;
     service_start(b.service);
     client_submit(&b, &c, "c", 0, "say never");
-    bench_run_ms(&b, 1000); /* longer than the stall limit, but its counters move */
-    assert_int_equal(bench_info(&b).state, SERVICE_LOADING);
+    for (int i = 0; i < 5; i++) { /* much longer than the stall limit, but its counters move */
+        wait_for_move(&b, STATUS_ROW_LOADED_BYTES);
+        bench_later(&b, 15000);
+    }
+    assert_int_equal(bench_info(&b).n_starts, 1);
     service_cancel(b.service, &c.job);
     fclose(fopen(flag, "w"));
     bench_until(&b, bench_is_ready, &b);
@@ -301,10 +319,13 @@ static void a_standstill_costs_the_worker(void **state)
     for (size_t i = 0; i < N_OF(rows); i++) {
         bench b;
         client c, next;
-        bench_open(&b, rows[i][0], NULL, NULL);
+        bench_open_still(&b, rows[i][0], NULL);
         bench_start(&b);
         client_submit(&b, &c, "c", 0, rows[i][1]);
-        client_wait(&b, &c);
+        bench_until(&b, has_token, &c);
+        bench_run_ms(&b, 100);
+        uint64_t ms = bench_until_later(&b, client_is_over, &c);
+        assert_true(ms >= bench_limits().stall_ms);
         assert_true(c.lost && c.code == ST_WORKER_CRASHED);
         assert_string_equal(c.text, "x ");
         bench_until(&b, has_started_twice_and_is_ready, &b);
@@ -321,12 +342,17 @@ static void progress_is_never_killed(void **state)
 {
     bench b;
     client c;
-    bench_open(&b, "", NULL, NULL);
+    bench_open_still(&b, "", NULL);
     bench_start(&b);
-    client_submit(&b, &c, "c", 0, "wait 1.5 say x"); /* 4 times the limit without a frame */
+    client_submit(&b, &c, "c", 0, "hang"); /* no frame */
+    for (int i = 0; i < 5; i++) {
+        wait_for_move(&b, STATUS_ROW_TICK);
+        bench_later(&b, 15000);
+    }
+    service_stop(b.service, &c.job);
     client_wait(&b, &c);
-    assert_string_equal(c.text, "x ");
-    bench_run_ms(&b, 600); /* and an idle worker moves nothing */
+    assert_string_equal(c.reason, "cancelled");
+    bench_later(&b, 60000); /* and an idle worker moves nothing */
     assert_int_equal(bench_info(&b).n_starts, 1);
     bench_close(&b);
 }
@@ -349,12 +375,11 @@ static void a_standstill_shows_before_the_end(void **state)
 {
     bench b;
     client c;
-    service_limits l = bench_limits();
-    l.stall_ms = 3000;
-    bench_open(&b, "", &l, NULL);
+    bench_open_still(&b, "", NULL);
     bench_start(&b);
     client_submit(&b, &c, "c", 0, "say x still hang");
-    bench_until(&b, is_stalled, &b);
+    uint64_t ms = bench_until_later(&b, is_stalled, &b);
+    assert_true(ms >= bench_limits().stall_ms / 2);
     assert_int_equal(bench_info(&b).n_deaths[WORKER_STALLED], 0);
     bench_close(&b);
 }
@@ -364,25 +389,17 @@ static void time_without_the_daemon_does_not_count(void **state)
 {
     bench b;
     client c;
-    clock_fake clock;
-    clock_fake_init(&clock, 1000000000, 0);
-    bench_open(&b, "", NULL, NULL);
-    service_free(b.service);
-    b.cfg.clock = &clock.src;
-    b.cfg.limits.stall_ms = 30000;
-    assert_int_equal(service_open(b.base, &b.cfg, &b.service, NULL), ST_OK);
+    bench_open_still(&b, "", NULL);
     bench_start(&b);
     client_submit(&b, &c, "c", 0, "say x still hang");
     bench_until(&b, has_token, &c);
-    bench_run_ms(&b, 50);
-    clock_fake_advance_ms(&clock, 3600000); /* stopped for an hour */
-    bench_run_ms(&b, 50);
+    bench_run_ms(&b, 100);
+    bench_later(&b, 10000);
+    clock_fake_advance_ms(&b.still, 3600000); /* stopped for an hour, in the middle of the limit */
+    bench_run_ms(&b, 100);
+    bench_later(&b, 5000);
     assert_false(c.lost);
-    for (int i = 0; i < 31; i++) { /* 31 s that the daemon did see */
-        clock_fake_advance_ms(&clock, 1000);
-        bench_run_ms(&b, 25);
-    }
-    client_wait(&b, &c);
+    bench_until_later(&b, client_is_over, &c);
     assert_true(c.lost);
     assert_int_equal(bench_info(&b).n_deaths[WORKER_STALLED], 1);
     bench_close(&b);
