@@ -1,28 +1,51 @@
-/* Blocks to values, and the sizes of rows. Each value is the format's formula, one fp32 rounding per
- * operation. */
+/* Rows: the table of types, sizes, and loops over blocks. */
 #include "gguf/quant.h"
 
 #include <assert.h>
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/fp16.h"
 #include "base/le.h"
 #include "base/mem.h"
+#include "gguf/quant_int.h"
+
+#define MAX_BLOCK_VALUES 256
+
+typedef struct codec {
+    quant_decode_fn *decode;
+    quant_encode_fn *encode; /* NULL: read only */
+} codec;
+
+/* F32, F16 and BF16 have no blocks and are loops of their own. */
+#define CODEC(NAME, name)     [GGUF_TYPE_##NAME] = {quant_decode_##name, quant_encode_##name}
+#define READ_ONLY(NAME, name) [GGUF_TYPE_##NAME] = {quant_decode_##name, NULL}
+static const codec codecs[GGUF_TYPE_COUNT] = {
+    CODEC(Q4_0, q4_0),         CODEC(Q4_1, q4_1),       CODEC(Q5_0, q5_0),
+    CODEC(Q5_1, q5_1),         CODEC(Q8_0, q8_0),       CODEC(Q2_K, q2_k),
+    CODEC(Q3_K, q3_k),         CODEC(Q4_K, q4_k),       CODEC(Q5_K, q5_k),
+    CODEC(Q6_K, q6_k),         CODEC(IQ4_NL, iq4_nl),   CODEC(IQ4_XS, iq4_xs),
+    CODEC(TQ1_0, tq1_0),       CODEC(TQ2_0, tq2_0),     CODEC(MXFP4, mxfp4),
+    CODEC(NVFP4, nvfp4),       CODEC(Q1_0, q1_0),       CODEC(Q2_0, q2_0),
+    READ_ONLY(IQ1_S, iq1_s),   READ_ONLY(IQ1_M, iq1_m), READ_ONLY(IQ2_XXS, iq2_xxs),
+    READ_ONLY(IQ2_XS, iq2_xs), READ_ONLY(IQ2_S, iq2_s), READ_ONLY(IQ3_XXS, iq3_xxs),
+    READ_ONLY(IQ3_S, iq3_s),
+};
+
+static bool is_float(gguf_type type)
+{
+    return type == GGUF_TYPE_F32 || type == GGUF_TYPE_F16 || type == GGUF_TYPE_BF16;
+}
 
 bool quant_supported(gguf_type type)
 {
-    switch (type) {
-    case GGUF_TYPE_F32:
-    case GGUF_TYPE_F16:
-    case GGUF_TYPE_BF16:
-    case GGUF_TYPE_Q8_0:
-    case GGUF_TYPE_Q4_0:
-    case GGUF_TYPE_Q4_K:
-    case GGUF_TYPE_Q6_K:
-        return true;
-    default:
-        return false;
-    }
+    return is_float(type) || ((unsigned)type < GGUF_TYPE_COUNT && codecs[type].decode);
+}
+
+bool quant_can_quantise(gguf_type type)
+{
+    return is_float(type) || ((unsigned)type < GGUF_TYPE_COUNT && codecs[type].encode);
 }
 
 size_t quant_row_bytes(gguf_type type, size_t n)
@@ -36,61 +59,15 @@ size_t quant_row_bytes(gguf_type type, size_t n)
     return n_bytes;
 }
 
-static void dequantise_q4_0(const block_q4_0 *b, float *y)
+static void decode_floats(gguf_type type, const uint8_t *p, float *out, size_t n)
 {
-    float d = fp16_to_f32(b->d);
-    for (size_t i = 0; i < 16; i++) {
-        y[i] = (float)((b->qs[i] & 15) - 8) * d;
-        y[i + 16] = (float)((b->qs[i] >> 4) - 8) * d;
+    if (type == GGUF_TYPE_F32) {
+        memcpy(out, p, n * sizeof *out);
+        return;
     }
-}
-
-static void dequantise_q8_0(const block_q8_0 *b, float *y)
-{
-    float d = fp16_to_f32(b->d);
-    for (size_t i = 0; i < 32; i++) {
-        y[i] = (float)b->qs[i] * d;
-    }
-}
-
-/* Six-bit scale and minimum of sub-block j: blocks.h has the drawing. */
-static void q4_k_scale_min(const uint8_t *s, size_t j, unsigned *scale, unsigned *min)
-{
-    if (j < 4) {
-        *scale = s[j] & 63u;
-        *min = s[j + 4] & 63u;
-    } else {
-        *scale = (s[j + 4] & 15u) | (unsigned)(s[j - 4] >> 6) << 4;
-        *min = (unsigned)(s[j + 4] >> 4) | (unsigned)(s[j] >> 6) << 4;
-    }
-}
-
-static void dequantise_q4_k(const block_q4_k *b, float *y)
-{
-    float d = fp16_to_f32(b->d);
-    float dmin = fp16_to_f32(b->dmin);
-    for (size_t j = 0; j < 8; j++) {
-        unsigned scale, min;
-        q4_k_scale_min(b->scales, j, &scale, &min);
-        float sub_d = d * (float)scale;
-        float sub_min = dmin * (float)min;
-        const uint8_t *q = b->qs + 32 * (j / 2);
-        for (size_t l = 0; l < 32; l++) {
-            y[32 * j + l] = sub_d * (float)(j % 2 ? q[l] >> 4 : q[l] & 15) - sub_min;
-        }
-    }
-}
-
-static void dequantise_q6_k(const block_q6_k *b, float *y)
-{
-    float d = fp16_to_f32(b->d);
-    for (size_t i = 0; i < 256; i++) {
-        size_t sub = i / 16, half = i / 128, run = i % 128 / 32,
-               l = i % 32; /* run: which of the four 32-runs of the half */
-        unsigned low = b->ql[64 * half + 32 * (run % 2) + l];
-        unsigned high = b->qh[32 * half + l] >> (2 * run);
-        int q = (int)((run < 2 ? low & 15u : low >> 4) | (high & 3u) << 4) - 32;
-        y[i] = d * (float)b->scales[sub] * (float)q;
+    for (size_t i = 0; i < n; i++) {
+        uint16_t half = le16_get(p + 2 * i);
+        out[i] = type == GGUF_TYPE_F16 ? fp16_to_f32(half) : bf16_to_f32(half);
     }
 }
 
@@ -98,33 +75,54 @@ void quant_dequantise(gguf_type type, const void *blocks, float *out, size_t n)
 {
     const uint8_t *p = blocks;
     gguf_type_info info = gguf_type_info_of((uint32_t)type);
-    if (type == GGUF_TYPE_F32) {
-        memcpy(out, blocks, n * sizeof *out);
+    if (!quant_supported(type)) {
+        assert(!"type is not supported");
+        return;
+    }
+    if (is_float(type)) {
+        decode_floats(type, p, out, n);
         return;
     }
     for (size_t i = 0; i < n; i += info.block_values, p += info.block_bytes) {
-        switch (type) {
-        case GGUF_TYPE_F16:
-            out[i] = fp16_to_f32(le16_get(p));
-            break;
-        case GGUF_TYPE_BF16:
-            out[i] = bf16_to_f32(le16_get(p));
-            break;
-        case GGUF_TYPE_Q8_0:
-            dequantise_q8_0((const block_q8_0 *)p, out + i);
-            break;
-        case GGUF_TYPE_Q4_0:
-            dequantise_q4_0((const block_q4_0 *)p, out + i);
-            break;
-        case GGUF_TYPE_Q4_K:
-            dequantise_q4_k((const block_q4_k *)p, out + i);
-            break;
-        case GGUF_TYPE_Q6_K:
-            dequantise_q6_k((const block_q6_k *)p, out + i);
-            break;
-        default:
-            assert(!"type is not supported");
-            return;
+        codecs[type].decode(p, out + i);
+    }
+}
+
+static void encode_floats(gguf_type type, const float *x, uint8_t *p, size_t n)
+{
+    if (type == GGUF_TYPE_F32) {
+        memcpy(p, x, n * sizeof *x);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        uint16_t half = type == GGUF_TYPE_F16 ? fp16_from_f32(x[i]) : bf16_from_f32(x[i]);
+        memcpy(p + 2 * i, &half, sizeof half);
+    }
+}
+
+/* No block format has NaN or infinity. */
+static float finite_of(float v)
+{
+    return isnan(v) ? 0.0f : fmaxf(-FLT_MAX, fminf(FLT_MAX, v));
+}
+
+void quant_quantise(gguf_type type, const float *x, void *blocks, size_t n)
+{
+    uint8_t *p = blocks;
+    gguf_type_info info = gguf_type_info_of((uint32_t)type);
+    float values[MAX_BLOCK_VALUES];
+    if (!quant_can_quantise(type)) {
+        assert(!"type is not supported");
+        return;
+    }
+    if (is_float(type)) {
+        encode_floats(type, x, p, n);
+        return;
+    }
+    for (size_t i = 0; i < n; i += info.block_values, p += info.block_bytes) {
+        for (size_t j = 0; j < info.block_values; j++) {
+            values[j] = finite_of(x[i + j]);
         }
+        codecs[type].encode(values, p);
     }
 }
