@@ -129,8 +129,8 @@ status service_submit(model_service *s, service_job *j, err *e);
  * never sent. With the worker: op cancel is sent, and frames up to the terminal one are dropped; without one in
  * cancel_grace_ms the worker is killed. Of a job that has ended, or was never submitted: nothing. */
 void service_cancel(model_service *s, service_job *j);
-/* DELETE /v1/requests/{id}: as a cancel, but the job stays and gets its terminal frame; a waiting one (and a
- * light one, wherever it is) gets on_lost ST_CANCELLED. */
+/* DELETE /v1/requests/{id}: as a cancel, but the job stays and gets its terminal frame; a waiting one gets
+ * on_lost ST_CANCELLED. Of a light one that the worker has: nothing, it ends by itself. */
 void service_stop(model_service *s, service_job *j);
 /* A slow reader: op pause or continue. While all jobs are paused no progress is asked for. */
 void service_pause(model_service *s, service_job *j, bool paused);

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""supervise_script.py Deaths|Stalls|Models|Ends SERVE_MAIN, Real HEARTH MODEL, or Faults HEARTH MODEL FAULTS_LIB: what becomes of requests, workers and the daemon when a worker
+"""supervise_script.py Deaths|Stalls|Models|Ends SERVE_MAIN, Real|Options HEARTH MODEL, or Faults HEARTH MODEL FAULTS_LIB: what becomes of requests, workers and the daemon when a worker
 misbehaves or the daemon is told to stop, over HTTP around stub_worker.py, or `hearth serve` with its own worker. Standard library only. Exit 1 if a test fails.
 
 PROTOCOL 6 and FAILURES C1, C8, H1, L1, L2. What needs no HTTP is in test_model_service.c and test_service_deaths.c."""
@@ -11,6 +11,7 @@ import pathlib
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import tempfile
 import threading
@@ -576,6 +577,67 @@ class Real(Base):
         self.assertTrue(until(lambda: not alive(pid), 2))
         d.end()
         c.close()
+
+
+class Options(Base):
+    """The command line of hearth serve."""
+
+    def serve(self, *options, wait=True):
+        return Supervised(argv=[SERVE, "serve", *options], wait=wait)
+
+    def refused(self, status, words, *options):
+        d = self.serve(*options, wait=False)
+        self.assertEqual(d.process.wait(20), status, options)
+        d.reader.join(5)
+        self.assertTrue(any(words in line for line in d.log), (options, d.log))
+        self.assertEqual(d.worker_pids(), [])
+        d.end()
+
+    def test_names(self):
+        name = pathlib.Path(MODEL[0]).stem
+        with self.serve("-m", MODEL[0], "--model", MODEL[0], "-m", MODEL[0], "--port", "0", "--max-sessions", "2", "--no-sandbox") as d:
+            models = d.ask("GET", "/v1/models")[2]["data"]
+            self.assertEqual([m["id"] for m in models], [name, name + "-2", name + "-3"])
+            self.assertEqual([m["hearth"]["lanes"] for m in models], [2, 2, 2])
+            self.assertFalse(any("sandboxed" in line for line in d.log))
+
+    def test_worker_cmd(self):
+        with tempfile.TemporaryDirectory() as t:
+            command = f"{sys.executable}  {STUB} {t}/seen lanes 3"
+            with self.serve("--worker-cmd", command, "--port", "0") as d:
+                self.assertEqual(d.complete("say x", model="stub")[2]["choices"][0]["text"], "x ")
+            with self.serve("--worker-cmd", command, "-m", "a", "-m", "b", "--port", "0") as d:
+                self.assertEqual([m["id"] for m in d.ask("GET", "/v1/models")[2]["data"]], ["a", "b"])
+
+    def test_unix_socket(self):
+        with tempfile.TemporaryDirectory() as t:
+            path = t + "/s"
+            for more in (), ("--port", "0"):
+                command = [SERVE, "serve", "--unix", path, "--worker-cmd", f"{sys.executable} {STUB} {t}/seen", *more]
+                p = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+                said = next(line for line in p.stderr if line.startswith("listening on "))
+                self.assertEqual("unix:" in said, not more)
+                with socket.socket(socket.AF_UNIX) as s:
+                    s.connect(path)
+                    s.sendall(post({"prompt": "say x"}, extra="Connection: close\r\n"))
+                    self.assertIn(b'"x "', read_all(s))
+                p.terminate()
+                p.stderr.read()
+                self.assertEqual(p.wait(10), 0)
+                p.stderr.close()
+                self.assertFalse(os.path.exists(path))
+
+    def test_refused(self):
+        with tempfile.TemporaryDirectory() as t:
+            pathlib.Path(t, "keys").write_text("nonsense\n")
+            model = ("-m", MODEL[0], "--port", "0")
+            for status, words, *options in (
+                    (1, "no-such-name", "-m", "no-such-name"), (2, "--port", *model[:2], "--port", "65536"),
+                    (2, "--sse-keepalive", *model, "--sse-keepalive", "soon"), (2, "--sse-keepalive", *model, "--sse-keepalive", "0"),
+                    (2, "--sse-keepalive-kind", *model, "--sse-keepalive-kind", "x"), (2, "--worker-cmd", "--worker-cmd", " "),
+                    (2, "--stall-timeout", *model, "--stall-timeout", "0"), (2, "amx9", *model, "--cpu", "amx9"),
+                    (1, "nowhere", *model, "--api-keys", t + "/nowhere"), (1, "line 1", *model, "--api-keys", t + "/keys")):
+                self.refused(status, words, *options)
 
 
 class Faults(Base):
