@@ -370,3 +370,41 @@ class Bundled(Case):
         r = self.call("run", "-m", "ember", "-p", "x")
         self.assertEqual(r.returncode, 1)
         self.assertIn(b"-m ember: no such file", r.stderr)
+
+
+EMBER = pathlib.Path(__file__).resolve().parents[2] / "models" / "ember" / "ember.gguf"
+
+
+class Ember(Case):
+    """The bundled model itself; a program in its build folder takes it from the source tree."""
+
+    def setUp(self):
+        super().setUp()
+        if not EMBER.exists():
+            self.skipTest(f"no bundled model ({EMBER})")
+
+    def test_is_the_default(self):
+        want = self.ok("run", "-m", EMBER, "-p", "Hello!", "-n", "20")
+        self.assertEqual(self.ok("run", "-p", "Hello!", "-n", "20"), want)
+        self.assertEqual(self.ok("run", "-m", "ember", "-p", "Hello!", "-n", "20"), want)
+        self.assertEqual(self.json("inspect")["name"], "Ember")
+
+    def test_holds_a_conversation(self):
+        """Answers end by themselves, and each turn computes only its own part."""
+        asked = ["What is hearth?", "Hello!", "What is the capital of France?"]
+        r = hearth("chat", stdin="".join(f"{q}\n/stats\n" for q in asked).encode())
+        self.assertEqual(r.rc, 0, r.err)
+        prompts, replies = numbers(LAST_PROMPT, r.err.decode()), numbers(LAST_REPLY, r.err.decode())
+        self.assertEqual([reply[1] for reply in replies], ["stop"] * 3)
+        held = 0
+        for (total, kept, _), (n, _) in zip(prompts, replies):
+            self.assertEqual(kept, held)
+            held = total + n
+        self.assertIn("hearth", r.out.decode().split("\n")[0])
+        self.assertIn("Paris", r.out.decode())
+
+    def test_run_speaks_its_layout(self):
+        """run and chat send the same ids: the same reply."""
+        chat = hearth("chat", stdin=b"Tell me a story about a fox.\n")
+        self.assertEqual((chat.rc, chat.err), (0, b""))
+        self.assertEqual(self.ok("run", "-p", "Tell me a story about a fox."), chat.out)
