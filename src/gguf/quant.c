@@ -15,22 +15,19 @@
 
 typedef struct codec {
     quant_decode_fn *decode;
-    quant_encode_fn *encode; /* NULL: read only */
+    quant_encode_fn *encode;
 } codec;
 
 /* F32, F16 and BF16 have no blocks and are loops of their own. */
-#define CODEC(NAME, name)     [GGUF_TYPE_##NAME] = {quant_decode_##name, quant_encode_##name}
-#define READ_ONLY(NAME, name) [GGUF_TYPE_##NAME] = {quant_decode_##name, NULL}
+#define CODEC(NAME, name) [GGUF_TYPE_##NAME] = {quant_decode_##name, quant_encode_##name}
 static const codec codecs[GGUF_TYPE_COUNT] = {
-    CODEC(Q4_0, q4_0),         CODEC(Q4_1, q4_1),       CODEC(Q5_0, q5_0),
-    CODEC(Q5_1, q5_1),         CODEC(Q8_0, q8_0),       CODEC(Q2_K, q2_k),
-    CODEC(Q3_K, q3_k),         CODEC(Q4_K, q4_k),       CODEC(Q5_K, q5_k),
-    CODEC(Q6_K, q6_k),         CODEC(IQ4_NL, iq4_nl),   CODEC(IQ4_XS, iq4_xs),
-    CODEC(TQ1_0, tq1_0),       CODEC(TQ2_0, tq2_0),     CODEC(MXFP4, mxfp4),
-    CODEC(NVFP4, nvfp4),       CODEC(Q1_0, q1_0),       CODEC(Q2_0, q2_0),
-    READ_ONLY(IQ1_S, iq1_s),   READ_ONLY(IQ1_M, iq1_m), READ_ONLY(IQ2_XXS, iq2_xxs),
-    READ_ONLY(IQ2_XS, iq2_xs), READ_ONLY(IQ2_S, iq2_s), READ_ONLY(IQ3_XXS, iq3_xxs),
-    READ_ONLY(IQ3_S, iq3_s),
+    CODEC(Q4_0, q4_0),       CODEC(Q4_1, q4_1),     CODEC(Q5_0, q5_0),     CODEC(Q5_1, q5_1),
+    CODEC(Q8_0, q8_0),       CODEC(Q2_K, q2_k),     CODEC(Q3_K, q3_k),     CODEC(Q4_K, q4_k),
+    CODEC(Q5_K, q5_k),       CODEC(Q6_K, q6_k),     CODEC(IQ4_NL, iq4_nl), CODEC(IQ4_XS, iq4_xs),
+    CODEC(TQ1_0, tq1_0),     CODEC(TQ2_0, tq2_0),   CODEC(MXFP4, mxfp4),   CODEC(NVFP4, nvfp4),
+    CODEC(Q1_0, q1_0),       CODEC(Q2_0, q2_0),     CODEC(IQ1_S, iq1_s),   CODEC(IQ1_M, iq1_m),
+    CODEC(IQ2_XXS, iq2_xxs), CODEC(IQ2_XS, iq2_xs), CODEC(IQ2_S, iq2_s),   CODEC(IQ3_XXS, iq3_xxs),
+    CODEC(IQ3_S, iq3_s),
 };
 
 static bool is_float(gguf_type type)
@@ -41,11 +38,6 @@ static bool is_float(gguf_type type)
 bool quant_supported(gguf_type type)
 {
     return is_float(type) || ((unsigned)type < GGUF_TYPE_COUNT && codecs[type].decode);
-}
-
-bool quant_can_quantise(gguf_type type)
-{
-    return is_float(type) || ((unsigned)type < GGUF_TYPE_COUNT && codecs[type].encode);
 }
 
 size_t quant_row_bytes(gguf_type type, size_t n)
@@ -111,7 +103,7 @@ void quant_quantise(gguf_type type, const float *x, void *blocks, size_t n)
     uint8_t *p = blocks;
     gguf_type_info info = gguf_type_info_of((uint32_t)type);
     float values[MAX_BLOCK_VALUES];
-    if (!quant_can_quantise(type)) {
+    if (!quant_supported(type)) {
         assert(!"type is not supported");
         return;
     }

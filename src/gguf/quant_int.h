@@ -27,6 +27,8 @@ quant_encode_fn quant_encode_q2_k, quant_encode_q3_k, quant_encode_q4_k, quant_e
     quant_encode_q6_k; /* quant_encode_k.c */
 quant_encode_fn quant_encode_iq4_nl, quant_encode_iq4_xs, quant_encode_mxfp4,
     quant_encode_nvfp4; /* quant_encode_float4.c */
+quant_encode_fn quant_encode_iq1_s, quant_encode_iq1_m, quant_encode_iq2_xxs, quant_encode_iq2_xs,
+    quant_encode_iq2_s, quant_encode_iq3_xxs, quant_encode_iq3_s; /* quant_encode_iq.c */
 
 /* The scale of one E4M3 byte of NVFP4, halved, since quant_fp4_values are doubled. Bit 7 is ignored; 0x7F
  * (NaN in E4M3) is 0, as the format's reference has it. */

@@ -239,6 +239,24 @@ unsigned quant_grid_rank(const quant_grid *grid, unsigned index)
     return 64 * word + (unsigned)__builtin_ctzll(bits);
 }
 
+unsigned quant_grid_index(const quant_grid *grid, unsigned rank)
+{
+    uint64_t below = grid->members[rank / 64] & ((UINT64_C(1) << rank % 64) - 1);
+    return grid->before[rank / 64] + (unsigned)__builtin_popcountll(below);
+}
+
+unsigned quant_grid_next(const quant_grid *grid, unsigned rank)
+{
+    while (rank < 64u * grid->n_words) {
+        uint64_t bits = grid->members[rank / 64] >> rank % 64;
+        if (bits) {
+            return rank + (unsigned)__builtin_ctzll(bits);
+        }
+        rank = (rank / 64 + 1) * 64;
+    }
+    return rank;
+}
+
 void quant_grid_point(const quant_grid *grid, unsigned index, int8_t *out)
 {
     unsigned rank = quant_grid_rank(grid, index);

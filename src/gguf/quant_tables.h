@@ -36,7 +36,11 @@ extern const int8_t
 
 /* The rank of the point of an index below n_points. */
 unsigned quant_grid_rank(const quant_grid *grid, unsigned index);
-/* Its coordinates, out[n_dims]. */
+/* The other way: the index of a rank that is in the grid. */
+unsigned quant_grid_index(const quant_grid *grid, unsigned rank);
+/* The first rank of the grid that is not below rank; 64 * n_words if there is none. */
+unsigned quant_grid_next(const quant_grid *grid, unsigned rank);
+/* The coordinates of the point of an index, out[n_dims]. */
 void quant_grid_point(const quant_grid *grid, unsigned index, int8_t *out);
 
 #endif

@@ -47,10 +47,13 @@ static void test_grids(void **state)
         for (unsigned index = 0, below = 0; index < g->n_points; index++) {
             unsigned rank = quant_grid_rank(g, index);
             assert_true(index == 0 || rank > below);
+            assert_int_equal(quant_grid_index(g, rank), index);
+            assert_int_equal(quant_grid_next(g, index == 0 ? 0 : below + 1), rank);
             below = rank;
             sum = 31 * sum + rank;
         }
         assert_int_equal(sum, known[i].sum);
+        assert_int_equal(quant_grid_next(g, quant_grid_rank(g, g->n_points - 1u) + 1), 64u * g->n_words);
     }
 }
 
