@@ -26,6 +26,7 @@ A prompt (of a chat: the last message) is a list of words, carried out in order,
   die, kill, freeze             exit status 3; SIGSEGV; SIGSTOP, all of them to the whole worker
   still, move                   no counter moves any more; they move again
   error CODE                    ends with an error
+  other ID                      a piece for that id
   garbage, stray, never, no_id, error_no_id, ready, accept, answer, attach, close
                                 bad JSON; a done too many; an id never sent; a piece and an error without id; a second
                                 ready and accepted frame; the answer of an op; an attachment; closes its stdout
@@ -224,6 +225,8 @@ class Request:
             self.strays += 1
         elif word == "never":
             put({"id": "never-sent", "token": "x", "ids": [1]})
+        elif word == "other":
+            put({"id": words.pop(0), "token": "x", "ids": [1]})
         elif word == "no_id":
             put({"token": "x", "ids": [1]})
         elif word == "error_no_id":

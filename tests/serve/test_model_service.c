@@ -118,6 +118,34 @@ static void an_id_in_use_is_refused(void **state)
     bench_close(&b);
 }
 
+static void many_ids_are_told_apart(void **state)
+{
+    enum { N = 3000 }; /* several in each bucket of the table */
+    bench b;
+    client *c = calloc(N, sizeof *c), again;
+    service_limits l = bench_limits();
+    l.max_waiting = N;
+    bench_open(&b, "", &l, NULL);
+    for (size_t i = 0; i < N; i++) {
+        char id[16];
+        snprintf(id, sizeof id, "m%zu", i);
+        assert_int_equal(client_submit(&b, &c[i], id, (uint32_t)(i % 7), "x"), ST_OK);
+    }
+    for (size_t i = 0; i < N; i += 2) {
+        service_cancel(b.service, &c[i].job);
+    }
+    for (size_t i = 0; i < N; i++) {
+        status st = client_submit(&b, &again, c[i].job.id, 0, "x");
+        assert_int_equal(st, i % 2 ? ST_BAD_REQUEST : ST_OK);
+        if (st == ST_OK) {
+            service_cancel(b.service, &again.job);
+        }
+    }
+    assert_int_equal(bench_info(&b).n_waiting, N / 2);
+    bench_close(&b);
+    free(c);
+}
+
 /*
  * The queue.
  */
@@ -386,7 +414,7 @@ static void pause_and_continue(void **state)
     client c;
     bench_open_still(&b, "", NULL);
     bench_start(&b);
-    client_submit(&b, &c, "p", 0, "say a wait 0.3 say b still say c");
+    client_submit(&b, &c, "p", 0, "still say a wait 0.3 say b say c");
     bench_until(&b, has_token, &c);
     service_pause(b.service, &c.job, true);
     service_pause(b.service, &c.job, true);
@@ -647,6 +675,7 @@ int main(int argc, char **argv)
         TEST(reply_and_reuse),
         TEST(requests_run_together),
         TEST(an_id_in_use_is_refused),
+        TEST(many_ids_are_told_apart),
         TEST(the_worker_gets_two_per_lane_and_keys_take_turns),
         TEST(an_estimate_comes_from_what_jobs_took),
         TEST(the_queue_is_bounded),

@@ -32,6 +32,8 @@ static bool has_token(void *ctx)
     return ((client *)ctx)->n_tokens > 0;
 }
 
+static uint64_t wanted_starts;
+
 /* Until the counter has moved, while time stands still, and the service has seen it. */
 static void wait_for_move(bench *b, status_row row)
 {
@@ -117,6 +119,26 @@ static void broken_protocol_costs_the_worker(void **state)
     }
 }
 
+/* An id that the worker cannot know yet. */
+static void a_frame_for_a_job_that_waits_is_broken_protocol(void **state)
+{
+    bench b;
+    client c[3];
+    bench_open(&b, "lanes 1", NULL, NULL);
+    bench_start(&b);
+    client_submit(&b, &c[0], "first", 0, "say x hang");
+    bench_until(&b, has_token, &c[0]);
+    client_submit(&b, &c[1], "second", 0, "wait 0.2 other third hang");
+    client_submit(&b, &c[2], "third", 0, "say y");
+    client_wait(&b, &c[0]);
+    client_wait(&b, &c[1]);
+    assert_true(c[0].lost && c[1].lost);
+    client_wait(&b, &c[2]);
+    assert_string_equal(c[2].text, "y ");
+    assert_int_equal(bench_info(&b).n_deaths[WORKER_BROKEN], 1);
+    bench_close(&b);
+}
+
 static void a_worker_that_starts_badly_is_given_up(void **state)
 {
     static const struct {
@@ -185,6 +207,29 @@ static void without_a_token_in_between_deaths_add_up(void **state)
     }
     bench_until(&b, is_failed, &b);
     assert_int_equal(bench_info(&b).n_starts, 3);
+    bench_close(&b);
+}
+
+static bool has_started_enough(void *ctx)
+{
+    return bench_info(ctx).n_starts == wanted_starts && bench_is_ready(ctx);
+}
+
+/* Deaths that lie far apart do not add up, also where nobody asks for a token. */
+static void a_steady_time_is_a_new_beginning(void **state)
+{
+    bench b;
+    bench_open_still(&b, "", NULL);
+    bench_start(&b);
+    for (wanted_starts = 2; wanted_starts < 7; wanted_starts++) { /* more than max_respawns */
+        bench_later(&b, bench_limits().steady_ms);
+        kill(bench_info(&b).pid, SIGKILL);
+        bench_until(&b, has_started_enough, &b);
+    }
+    assert_int_equal(bench_logged(&b, "wait_ms=0 deaths=1"), 5);
+    kill(bench_info(&b).pid, SIGKILL); /* at once: it adds to the last one */
+    bench_until_later(&b, has_started_enough, &b);
+    assert_int_equal(bench_logged(&b, "wait_ms=250 deaths=2"), 1);
     bench_close(&b);
 }
 
@@ -412,9 +457,11 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         TEST(a_death_ends_what_runs_and_nothing_else),
         TEST(broken_protocol_costs_the_worker),
+        TEST(a_frame_for_a_job_that_waits_is_broken_protocol),
         TEST(a_worker_that_starts_badly_is_given_up),
         TEST(a_token_is_a_new_beginning),
         TEST(without_a_token_in_between_deaths_add_up),
+        TEST(a_steady_time_is_a_new_beginning),
         TEST(found_dead_while_idle),
         TEST(a_failed_load_is_remembered),
         TEST(a_load_belongs_to_the_daemon),
