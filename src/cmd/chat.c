@@ -79,7 +79,8 @@ static void let_interrupts(bool through)
 
 static void catch_interrupt(void)
 {
-    struct sigaction sa = {.sa_handler = on_interrupt}; /* no SA_RESTART: it ends waiting for input */
+    /* A write that it meets goes on; ppoll, which waits for input, is never restarted. */
+    struct sigaction sa = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
     sigemptyset(&sa.sa_mask);
     let_interrupts(false);
     sigaction(SIGINT, &sa, NULL);

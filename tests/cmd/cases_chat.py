@@ -378,16 +378,12 @@ EMBER = pathlib.Path(__file__).resolve().parents[2] / "models" / "ember" / "embe
 class Ember(Case):
     """The bundled model itself; a program in its build folder takes it from the source tree."""
 
-    def setUp(self):
-        super().setUp()
-        if not EMBER.exists():
-            self.skipTest(f"no bundled model ({EMBER})")
-
     def test_is_the_default(self):
         want = self.ok("run", "-m", EMBER, "-p", "Hello!", "-n", "20")
         self.assertEqual(self.ok("run", "-p", "Hello!", "-n", "20"), want)
         self.assertEqual(self.ok("run", "-m", "ember", "-p", "Hello!", "-n", "20"), want)
         self.assertEqual(self.json("inspect")["name"], "Ember")
+        self.assertEqual(json.loads(hearth("worker").out)["model"]["name"], "Ember")
 
     def test_holds_a_conversation(self):
         """Answers end by themselves, and each turn computes only its own part."""

@@ -164,4 +164,4 @@ class Perplexity(Case):
         self.fails(1, "perplexity", "-m", MODELS["bpe"], "-w", "513", stdin=b"xyz", says=["513", "512"])
         self.fails(1, "perplexity", "-m", MODELS["bpe"], "-f", "/nonexistent", says="/nonexistent")
         self.fails(2, "perplexity", "-m", MODELS["bpe"], "-w", "1", says="-w 1")
-        self.fails(2, "perplexity", says="-m")
+        self.fails(2, "perplexity", "-m", "", says="-m")

@@ -9,7 +9,7 @@ import urllib.request
 
 from cmd_rig import HEARTH, MODELS, Case, hearth
 
-COMMANDS = ["run", "serve", "worker", "inspect", "tokenize", "logits", "perplexity", "doctor", "version"]
+COMMANDS = ["run", "chat", "serve", "worker", "inspect", "tokenize", "logits", "perplexity", "doctor", "version"]
 SETS = ["ref", "avx2", "avx512", "amx"]
 
 
@@ -128,7 +128,7 @@ class Worker(Case):
 
     def test_bad_command_lines(self):
         m = ["worker", "-m", MODELS["bpe"]]
-        for args, says in ((["worker"], "-m"), ([*m, "--cpu", "sse"], "sse"), ([*m, "--kv-type", "x"], "--kv-type"),
+        for args, says in ((["worker", "-m", ""], "-m"), ([*m, "--cpu", "sse"], "sse"), ([*m, "--kv-type", "x"], "--kv-type"),
                            ([*m, "--prefix-ids", "a"], "--prefix-ids"), ([*m, "--max-sessions", "x"], "--max-sessions")):
             self.fails(2, *args, says=says)
 
@@ -157,6 +157,6 @@ class Serve(Case):
 
     def test_bad_command_lines(self):
         m = ["serve", "-m", MODELS["bpe"]]
-        for args, says in ((["serve"], "-m"), ([*m, "--port", "65536"], "--port 65536"), ([*m, "--port", "x"], "--port"),
+        for args, says in ((["serve", "-m", ""], "-m"), ([*m, "--port", "65536"], "--port 65536"), ([*m, "--port", "x"], "--port"),
                            ([*m, "--cpu", "sse"], "sse"), ([*m, "extra"], "'extra'")):
             self.fails(2, *args, says=says)

@@ -1,5 +1,5 @@
 /*
- * make_model: random models as GGUF files, for tests that must run without ../shared and for `make run`.
+ * make_model: random models as GGUF files, for tests that must run without ../shared.
  *
  * A spec gives the same bytes on every machine (Philox and whole-number arithmetic make the weights, our own
  * quantiser the blocks). The scales are chosen so that the model is lively: logits have a standard deviation
