@@ -31,7 +31,8 @@ typedef struct service_entry {
     bool paused;
     bool has_accepted;                 /* the frame, which comes once */
     size_t n_bytes;                    /* of its line */
-    uint64_t sent_ns, cancel_ns;       /* cancel_ns: when the cancel was sent, 0 = not */
+    uint64_t sent_ns, cancel_ns;       /* cancel_ns: its grace runs since then, 0 = there is none */
+    uint64_t cancel_line, cancel_end;  /* which line to this worker it is (from 1), and where that ends */
     status lost;                       /* LOST: why */
     const char *lost_text;             /* static storage or the service's `failure` */
     struct service_entry *prev, *next; /* of its place */
@@ -43,6 +44,11 @@ typedef struct service_entry {
 typedef struct entry_list {
     service_entry *first, *last;
 } entry_list;
+
+typedef struct service_reading { /* how far the worker has read what was written to it, as of the last tick */
+    uint64_t lines;              /* as its status page says; the most that it ever said */
+    uint64_t bytes;              /* in its pipe, or read */
+} service_reading;
 
 typedef enum service_life {
     LIFE_DOWN,     /* no process; started at start_ns */
@@ -69,6 +75,8 @@ struct model_service {
     respawn respawn;
     worker_watch watch;
     uint64_t still_ns; /* no progress for so long */
+    uint64_t n_lines;  /* written to this worker */
+    service_reading reading;
     status failed_code;
     char failure[384];
     uint64_t n_deaths[WORKER_CAUSE_COUNT], n_starts, n_cancelled;

@@ -151,6 +151,7 @@ void service_put_op(model_service *s, const service_entry *en, wire_op op)
         r.id = (wire_string){en->id, en->id_len};
     }
     if (wire_request_put(&line, &r) == ST_OK) {
+        s->n_lines++;
         worker_conn_write(s->conn, line.data, line.len);
     } else {
         worker_conn_kill(s->conn, WORKER_NO_MEMORY, "no memory for an op to the worker");
@@ -182,6 +183,7 @@ static void send_entry(model_service *s, service_entry *en)
         list_add(s, en, ENTRY_SENT);
         en->sent_ns = now_ns;
         s->n_full += !en->light;
+        s->n_lines++;
         worker_conn_write(s->conn, job->line.data, job->line.len);
         buf_release(&job->line);
         if (en->paused) {
@@ -323,6 +325,8 @@ static void send_cancel(model_service *s, service_entry *en)
     if (!en->light && en->cancel_ns == 0) {
         en->cancel_ns = service_now(s);
         service_put_op(s, en, WIRE_CANCEL);
+        en->cancel_line = s->n_lines;
+        en->cancel_end = worker_conn_written(s->conn);
         service_want_tick(s);
     }
 }

@@ -94,6 +94,8 @@ static void start_worker(model_service *s)
     err e;
     s->load_failed = s->lost_work = false;
     s->ready_ns = 0;
+    s->n_lines = 0;
+    s->reading = (service_reading){0};
     if (worker_conn_start(s->conn, &e) != ST_OK) {
         log_emit(LOG_WARN, "serve", "model=\"%s\" worker=not_started error=\"%s\"", s->cfg.id, e.msg);
         after_death(s, WORKER_NOT_STARTED, e.msg);
@@ -179,14 +181,27 @@ static void watch_progress(model_service *s, uint64_t now_ns, uint64_t *lost_ns)
     }
 }
 
+/*
+ * The grace of a cancel begins when the worker can know of it: behind long lines it takes its time to come through.
+ * Until then it is renewed while the worker reads on. That ends, whatever the status page says: both numbers only
+ * rise, and count only up to the cancel.
+ */
 static void watch_cancels(model_service *s, uint64_t now_ns, uint64_t lost_ns)
 {
     char text[160];
+    const service_reading before = s->reading;
+    uint64_t lines = s->watch.seen.row[STATUS_ROW_INPUT_LINES];
+    s->reading.lines = lines > before.lines ? lines : before.lines;
+    s->reading.bytes = worker_conn_taken(s->conn);
     for (service_entry *en = s->at[ENTRY_SENT].first; en; en = en->next) {
         if (en->cancel_ns == 0) {
             continue;
         }
         en->cancel_ns += lost_ns;
+        if ((s->reading.lines > before.lines && before.lines < en->cancel_line) ||
+            (s->reading.bytes > before.bytes && before.bytes < en->cancel_end)) {
+            en->cancel_ns = now_ns;
+        }
         if (now_ns >= en->cancel_ns + s->cfg.limits.cancel_grace_ms * SERVICE_NS_PER_MS) {
             snprintf(text, sizeof text, "the cancel of %s is not answered", en->id);
             worker_conn_kill(s->conn, WORKER_DEAF, text);

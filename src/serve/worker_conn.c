@@ -24,6 +24,7 @@ struct worker_conn {
     bool write_failed;
     worker_cause cause;
     char detail[384];
+    uint64_t n_written;
 
     /* owned */
     pid_t pid; /* 0 = none, or reaped */
@@ -265,6 +266,7 @@ status worker_conn_start(worker_conn *c, err *e)
     c->pid = p.pid;
     c->state = CONN_RUNNING;
     c->noted = c->write_failed = c->suspended = false;
+    c->n_written = 0;
     c->detail[0] = '\0';
     if (!open_pipes(c, &p)) {
         worker_conn_kill(c, WORKER_NO_MEMORY, "no memory for the connection to a worker");
@@ -274,9 +276,24 @@ status worker_conn_start(worker_conn *c, err *e)
 
 void worker_conn_write(worker_conn *c, const char *lines, size_t n)
 {
-    if (c->state == CONN_RUNNING && c->to && bufferevent_write(c->to, lines, n) != 0) {
-        worker_conn_kill(c, WORKER_NO_MEMORY, "no memory for a request to the worker");
+    if (c->state != CONN_RUNNING || !c->to) {
+        return;
     }
+    if (bufferevent_write(c->to, lines, n) != 0) {
+        worker_conn_kill(c, WORKER_NO_MEMORY, "no memory for a request to the worker");
+        return;
+    }
+    c->n_written += n;
+}
+
+uint64_t worker_conn_written(const worker_conn *c)
+{
+    return c->n_written;
+}
+
+uint64_t worker_conn_taken(const worker_conn *c)
+{
+    return c->to ? c->n_written - evbuffer_get_length(bufferevent_get_output(c->to)) : c->n_written;
 }
 
 status worker_conn_open(struct event_base *base, const worker_conn_config *cfg, worker_conn **out, err *e)

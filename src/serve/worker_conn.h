@@ -18,6 +18,7 @@
 #include <event2/event.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "base/status.h"
@@ -44,6 +45,8 @@ void worker_conn_free(worker_conn *c); /* kills what is left, and waits for it; 
 status worker_conn_start(worker_conn *c, err *e);
 /* One or more whole lines. Without memory, and of a worker that is lost, nothing is sent; the former loses it. */
 void worker_conn_write(worker_conn *c, const char *lines, size_t n);
+uint64_t worker_conn_written(const worker_conn *c); /* bytes, to this worker */
+uint64_t worker_conn_taken(const worker_conn *c);   /* those of them that have left for the worker's stdin */
 /* Notes why (unless something was noted before) without doing anything. */
 void worker_conn_note(worker_conn *c, worker_cause cause, const char *detail);
 /* Notes why and kills it: it is lost, from the loop. */

@@ -259,6 +259,28 @@ class Stalls(Base):
                 self.assertEqual(got[0][2]["choices"][0]["text"], "x y ")
                 self.assertEqual(d.logged('"stub-2"', "worker=gone"), 0)
 
+    def test_cancel_behind_others(self):
+        """What the worker has not read yet it cannot obey: while it reads on, the grace begins when it has."""
+        with Supervised("serial", grace=3000, stall=60000) as d:
+            others = [d.later("wait 1 say a") for _ in range(5)]
+            self.assertTrue(until(lambda: metric(d, "hearth_requests_running") == 5))
+            leaves = d.raw(post({"prompt": "wait 1 say b"}))
+            self.assertTrue(until(lambda: metric(d, "hearth_requests_running") == 6))
+            leaves.close()
+            for thread, got in others:
+                thread.join()
+                self.assertEqual(got[0][0], 200, got)
+            self.assertTrue(until(lambda: metric(d, "hearth_requests_running") == 0))
+            self.assertEqual(d.logged("worker=gone"), 0, d.log)
+        with Supervised("serial", grace=500, stall=60000) as d:  # one that reads nothing any more
+            other, _ = d.later("say a hang")
+            self.assertTrue(d.saw("say a hang"))
+            leaves = d.raw(post({"prompt": "say b"}))
+            self.assertTrue(until(lambda: metric(d, "hearth_requests_running") == 2))
+            leaves.close()
+            self.assertTrue(d.logs("worker=gone", "cause=cancel_unanswered"), d.log)
+            other.join()
+
     def test_frozen_is_not_healthy(self):
         """H1."""
         with Supervised(stall=5000) as d:
