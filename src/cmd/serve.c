@@ -206,6 +206,7 @@ static int serve(const serve_args *a, command *c)
     cfg.limits.stall_ms = (uint64_t)(a->stall_s * 1000);
     cfg.limits.cancel_grace_ms = (uint64_t)(a->grace_s * 1000);
     cfg.drain_ms = (uint64_t)(a->drain_s * 1000);
+    cfg.slow_reader_s = (int)a->slow_reader_s;
     cfg.listening = print_listening;
     return serve_run(&cfg) == 0 ? EXIT_OK : EXIT_FAILED;
 }
@@ -216,7 +217,7 @@ int cmd_serve(int argc, char **argv)
                     .max_body = (int64_t)SERVE_DEFAULT_MAX_BODY,
                     .max_queue = 256,
                     .max_respawns = 5,
-                    .slow_reader_s = 120,
+                    .slow_reader_s = SERVE_DEFAULT_SLOW_READER_S,
                     .stall_s = 30,
                     .grace_s = 2,
                     .drain_s = 3};

@@ -15,6 +15,8 @@
 #define LAST_MS  1600
 #define TICK_US  20000
 
+#define WRITE_MORE_S 30 /* a client that takes nothing is dropped so long after its reply should have ended */
+
 typedef struct serve_daemon {
     const serve_config *cfg;
     const clock_src *clock;
@@ -143,6 +145,7 @@ static status open_http(serve_daemon *d, err *e)
     http.port = d->cfg->port;
     http.unix_path = d->cfg->unix_path;
     http.max_body_bytes = d->cfg->max_body_bytes;
+    http.write_s = d->cfg->slow_reader_s + WRITE_MORE_S;
     http.handler = (http_handler){api_head, api_request, &d->api};
     http.on_exchange = api_exchange;
     http.on_exchange_ctx = &d->api;
@@ -203,6 +206,7 @@ serve_config serve_config_default(void)
                           .max_body_bytes = SERVE_DEFAULT_MAX_BODY,
                           .limits = service_limits_default(),
                           .drain_ms = SERVE_DEFAULT_DRAIN_MS,
+                          .slow_reader_s = SERVE_DEFAULT_SLOW_READER_S,
                           .sse_keepalive_ms = SERVE_DEFAULT_KEEPALIVE_MS};
 }
 

@@ -13,9 +13,10 @@
 #include "base/clock.h"
 #include "serve/model_service.h"
 
-#define SERVE_DEFAULT_MAX_BODY     ((size_t)6 << 20)
-#define SERVE_DEFAULT_DRAIN_MS     3000
-#define SERVE_DEFAULT_KEEPALIVE_MS 15000
+#define SERVE_DEFAULT_MAX_BODY      ((size_t)6 << 20)
+#define SERVE_DEFAULT_DRAIN_MS      3000
+#define SERVE_DEFAULT_KEEPALIVE_MS  15000
+#define SERVE_DEFAULT_SLOW_READER_S 120
 
 typedef enum sse_keepalive_kind { SSE_KEEPALIVE_COMMENT, SSE_KEEPALIVE_DELTA } sse_keepalive_kind;
 
@@ -34,6 +35,7 @@ typedef struct serve_config { /* borrowed until serve_run returns */
     size_t max_body_bytes;
     service_limits limits; /* of each model */
     uint64_t drain_ms;
+    int slow_reader_s;         /* what the workers were told: a reply that nobody reads ends after it */
     uint64_t sse_keepalive_ms; /* 0 = off */
     sse_keepalive_kind sse_keepalive_kind;
     const clock_src *clock; /* NULL = the system's */
