@@ -1,6 +1,5 @@
 #include <assert.h>
 #include <float.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +8,8 @@
 #include "base/json.h"
 #include "base/utf8.h"
 
-#define NUMBER_BYTES 400 /* %.17f of the largest double takes 328 */
+#define NUMBER_BYTES  400 /* %.17f of the largest double takes 328 */
+#define INTEGER_BYTES 20  /* of 2^64 - 1, and of -2^63 with its sign */
 
 static void put(json_w *w, const char *s, size_t n)
 {
@@ -140,18 +140,28 @@ void json_w_cstr(json_w *w, const char *s)
     json_w_str(w, s, strlen(s));
 }
 
+/* Lists of token ids are long: this is several times as fast as printf. */
+static void put_decimal(json_w *w, bool negative, uint64_t v)
+{
+    char text[INTEGER_BYTES], *at = text + sizeof text;
+    do {
+        *--at = (char)('0' + v % 10);
+        v /= 10;
+    } while (v > 0);
+    if (negative) {
+        *--at = '-';
+    }
+    put_value(w, at, (size_t)(text + sizeof text - at));
+}
+
 void json_w_i64(json_w *w, int64_t v)
 {
-    char text[32];
-    int n = snprintf(text, sizeof text, "%" PRId64, v);
-    put_value(w, text, (size_t)n);
+    put_decimal(w, v < 0, v < 0 ? 0 - (uint64_t)v : (uint64_t)v);
 }
 
 void json_w_u64(json_w *w, uint64_t v)
 {
-    char text[32];
-    int n = snprintf(text, sizeof text, "%" PRIu64, v);
-    put_value(w, text, (size_t)n);
+    put_decimal(w, false, v);
 }
 
 /* The decimal point of a number that printf wrote is the locale's (one to a few bytes): makes it a '.'. */
