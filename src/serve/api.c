@@ -90,17 +90,18 @@ static const struct route {
     bool open; /* asks for no key */
     metric_route label;
     void (*answer)(const exchange *x);
+    size_t max_body; /* 0 = the server's limit */
 } routes[] = {
-    {"/v1/completions", POST, false, METRIC_ROUTE_completions, post_completions},
-    {"/v1/chat/completions", POST, false, METRIC_ROUTE_chat, post_chat},
-    {"/v1/models", GET, false, METRIC_ROUTE_models, get_models},
-    {"/v1/models/", GET, false, METRIC_ROUTE_model, get_model},
-    {"/v1/requests/", GET_DELETE, false, METRIC_ROUTE_request, any_request},
-    {"/tokenize", POST, false, METRIC_ROUTE_tokenize, post_tokenize},
-    {"/detokenize", POST, false, METRIC_ROUTE_detokenize, post_detokenize},
-    {"/health", GET, true, METRIC_ROUTE_health, get_health},
-    {"/ready", GET, true, METRIC_ROUTE_ready, get_health},
-    {"/metrics", GET, true, METRIC_ROUTE_metrics, get_metrics},
+    {"/v1/completions", POST, false, METRIC_ROUTE_completions, post_completions, 0},
+    {"/v1/chat/completions", POST, false, METRIC_ROUTE_chat, post_chat, 0},
+    {"/v1/models", GET, false, METRIC_ROUTE_models, get_models, 0},
+    {"/v1/models/", GET, false, METRIC_ROUTE_model, get_model, 0},
+    {"/v1/requests/", GET_DELETE, false, METRIC_ROUTE_request, any_request, 0},
+    {"/tokenize", POST, false, METRIC_ROUTE_tokenize, post_tokenize, TOKEN_ROUTES_MAX_BODY},
+    {"/detokenize", POST, false, METRIC_ROUTE_detokenize, post_detokenize, TOKEN_ROUTES_MAX_BODY},
+    {"/health", GET, true, METRIC_ROUTE_health, get_health, 0},
+    {"/ready", GET, true, METRIC_ROUTE_ready, get_health, 0},
+    {"/metrics", GET, true, METRIC_ROUTE_metrics, get_metrics, 0},
 };
 
 static const struct route *find(const char *path)
@@ -179,6 +180,8 @@ void api_head(void *ctx, http_conn *c, const http_request *r)
         err e;
         err_set(&e, ST_UNSUPPORTED, "x-hearth-session", "x-hearth-session is not supported");
         api_reply_err(c, &e);
+    } else if (route->max_body > 0) {
+        http_conn_limit_body(c, route->max_body);
     }
 }
 

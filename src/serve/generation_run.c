@@ -11,7 +11,8 @@
 #include "serve/generation_int.h"
 #include "wire/errors.h"
 
-#define JOB_NAME_BYTES 56 /* of a run in the ids of its jobs */
+#define JOB_NAME_BYTES 56                 /* of a run in the ids of its jobs */
+#define MAX_WIRE_BYTES ((size_t)16 << 20) /* lines of all choices of a run: they are written in one go */
 
 static uint64_t now_ns(const generation_run *r)
 {
@@ -402,6 +403,7 @@ static void name_run(generation_run *r, char job_name[JOB_NAME_BYTES])
 static status make_lines(generation_run *r, const generation *g, const char *job_name, err *e)
 {
     status st = ST_OK;
+    size_t n_bytes = 0;
     uint64_t deadline_ns = g->deadline_ms ? r->created_ns + g->deadline_ms * RUN_NS_PER_MS : 0;
     for (size_t i = 0; st == ST_OK && i < r->n_choices; i++) {
         run_choice *c = &r->choices[i];
@@ -414,6 +416,12 @@ static status make_lines(generation_run *r, const generation *g, const char *job
         c->job.ctx = c;
         c->result.seed = g->seed + i % r->per_prompt;
         st = generation_put_line(g, i, c->job.id, &c->job.line, e);
+        n_bytes += c->job.line.len;
+        if (st == ST_OK && n_bytes > MAX_WIRE_BYTES) {
+            st = err_set(e, ST_BAD_REQUEST, NULL,
+                         "the %zu choices take more than %zu bytes on the worker's wire", r->n_choices,
+                         MAX_WIRE_BYTES);
+        }
     }
     return st == ST_OK && g->echo ? run_echo_prepare(r, g, job_name, e) : st;
 }

@@ -9,6 +9,9 @@
 #include "serve/api.h"
 #include "serve/http.h"
 
+/* Of a body. The answer is several times as long and is read in one go: with 6 MiB every stream stood still for seconds. */
+#define TOKEN_ROUTES_MAX_BODY ((size_t)1 << 20)
+
 /* Both answer the request, now or later. */
 void token_routes_tokenize(const api_context *api, http_conn *c, uint32_t key, const char *body, size_t len);
 void token_routes_detokenize(const api_context *api, http_conn *c, uint32_t key, const char *body,

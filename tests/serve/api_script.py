@@ -233,6 +233,18 @@ class Answers(Shared):
         self.d.ask("POST", "/tokenize", {"content": "flags", "add_special": True, "parse_special": False})
         self.assertTrue(self.d.saw(op="tokenize", text="flags", add_special=True, parse_special=False))
 
+    def test_one_request_is_bounded(self):
+        """What the loop would write, or read, in one go, while every other client waits."""
+        text = "say a " + "x" * (2 << 20)
+        status, _, body = self.d.complete(text, n=9)
+        self.assertEqual((status, body["error"]["code"]), (400, "bad_request"))
+        self.assertIn("9 choices take more than 16777216 bytes", body["error"]["message"])
+        self.assertFalse(any("x" * 64 in (p or "") for p in self.d.seen_prompts()))
+        self.assertEqual(self.d.complete(text, n=7)[0], 200)
+        for path, field in ("/tokenize", "content"), ("/detokenize", "tokens"):
+            status, _, body = self.d.ask("POST", path, {field: "x" * (1 << 20)})
+            self.assertEqual((status, body["error"]["code"]), (413, "body_too_large"))
+
     def test_metrics(self):
         """What the text says, and that it says what docs/metrics.md promises; its format is read in test_metrics.c."""
         before = self.d.metrics()
