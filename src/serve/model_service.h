@@ -62,6 +62,7 @@ typedef struct service_job {
 typedef struct service_limits {
     size_t max_waiting; /* jobs; as many light ones, waiting or not, beside them */
     size_t max_waiting_bytes;
+    size_t max_light_bytes;   /* of light ones: generations wait while the worker tokenises them */
     uint64_t stall_ms;        /* without any counter of the status page moving while there is work */
     uint64_t cancel_grace_ms; /* for the terminal frame after a cancel */
     uint64_t steady_ms;       /* ready for so long: earlier deaths are forgotten */
@@ -70,7 +71,7 @@ typedef struct service_limits {
     unsigned max_respawns;    /* deaths without a token in between; one more marks the model failed */
 } service_limits;
 
-/* 256 jobs, 256 MiB, 30 s, 2 s, 10 s, 700 ms, 100 ms, 5. */
+/* 256 jobs, 256 MiB, 16 MiB, 30 s, 2 s, 10 s, 700 ms, 100 ms, 5. */
 service_limits service_limits_default(void);
 
 typedef struct service_config { /* borrowed until service_free */

@@ -265,7 +265,7 @@ static status enqueue(model_service *s, service_entry *en, err *e)
     if (!en->light) {
         return fair_queue_push(&s->queue, &en->turn, e);
     }
-    if (s->n_light >= lim->max_waiting || en->n_bytes > lim->max_waiting_bytes - s->light_bytes) {
+    if (s->n_light >= lim->max_waiting || en->n_bytes > lim->max_light_bytes - s->light_bytes) {
         return err_set(e, ST_QUEUE_FULL, NULL, "too many requests are waiting (%zu)", s->n_light);
     }
     s->n_light++;

@@ -5,6 +5,7 @@ service_limits service_limits_default(void)
 {
     return (service_limits){.max_waiting = 256,
                             .max_waiting_bytes = (size_t)256 << 20,
+                            .max_light_bytes = (size_t)16 << 20,
                             .stall_ms = 30000,
                             .cancel_grace_ms = 2000,
                             .steady_ms = 10000,

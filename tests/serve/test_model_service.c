@@ -244,11 +244,18 @@ static void light_jobs_do_not_wait_and_are_bounded(void **state)
     client busy[3], ops[4];
     service_limits l = bench_limits();
     l.max_waiting = 3;
+    l.max_light_bytes = 1000;
+    char big[1200];
+    memset(big, 'x', sizeof big - 1);
+    big[sizeof big - 1] = 0;
+    memcpy(big, "\"op\":\"tokenize\",\"text\":\"", 24);
+    big[sizeof big - 2] = '"';
     bench_open(&b, "lanes 1", &l, NULL);
     bench_start(&b);
     for (size_t i = 0; i < 3; i++) {
         client_submit(&b, &busy[i], (const char *[]){"a", "b", "c"}[i], 0, "hang");
     }
+    assert_int_equal(client_submit_op(&b, &ops[0], "big", big), ST_QUEUE_FULL);
     client_submit_op(&b, &ops[0], "op0", "\"op\":\"detokenize\",\"ids\":[3,1,2]");
     client_wait(&b, &ops[0]);
     assert_string_equal(ops[0].text, "3 1 2");
