@@ -333,6 +333,21 @@ static bool part_changed(const gguf_part *part)
            ((uint64_t)sb.st_dev != part->device || (uint64_t)sb.st_ino != part->inode);
 }
 
+bool gguf_holds_path(const gguf_file *f, const char *path)
+{
+    struct stat sb;
+    if (stat(path, &sb) != 0) {
+        return false;
+    }
+    for (size_t i = 0; i < f->n_parts; i++) {
+        const gguf_part *p = &f->parts[i];
+        if (p->fd >= 0 && p->device == (uint64_t)sb.st_dev && p->inode == (uint64_t)sb.st_ino) {
+            return true;
+        }
+    }
+    return false;
+}
+
 bool gguf_changed(const gguf_file *f)
 {
     for (size_t i = 0; i < f->n_parts; i++) {

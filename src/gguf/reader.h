@@ -109,6 +109,7 @@ uint64_t gguf_file_bytes(const gguf_file *f); /* all parts */
 size_t gguf_parts(const gguf_file *f);
 /* The bytes of one part, as the mapping shows them. */
 const void *gguf_part_bytes(const gguf_file *f, size_t part, uint64_t *n_bytes);
+bool gguf_holds_path(const gguf_file *f, const char *path); /* path names a part, whatever its name */
 bool gguf_changed(const gguf_file *f); /* size, mtime or inode of a part is not what it was at open */
 
 size_t gguf_n_kv(const gguf_file *f); /* of the first part */

@@ -35,6 +35,8 @@ typedef struct out_tensor {
     uint32_t n_dims;
     uint64_t dims[GGUF_MAX_DIMS];
     const void *data; /* borrowed until finish */
+    gguf_piece_fn fn; /* gives the data instead; else NULL */
+    void *ctx;
     uint64_t n_bytes;
 } out_tensor;
 
@@ -332,8 +334,9 @@ static status tensors_grow(gguf_writer *w)
     return ST_OK;
 }
 
-status gguf_writer_tensor(gguf_writer *w, const char *name, gguf_type type, const uint64_t *dims,
-                          uint32_t n_dims, const void *data, err *e)
+/* Adds the tensor; *out is its place, for the caller to say where the data comes from. */
+static status tensor_add(gguf_writer *w, const char *name, gguf_type type, const uint64_t *dims,
+                         uint32_t n_dims, out_tensor **out, err *e)
 {
     size_t len = strlen(name);
     uint64_t n_bytes = 0;
@@ -354,10 +357,33 @@ status gguf_writer_tensor(gguf_writer *w, const char *name, gguf_type type, cons
         return err_set(e, ST_NOMEM, NULL, "cannot add tensor %.100s: out of memory", name);
     }
     out_tensor *t = &w->tensors[w->n_tensors++];
-    *t = (out_tensor){
-        .name = own, .name_len = len, .type = type, .n_dims = n_dims, .data = data, .n_bytes = n_bytes};
+    *t = (out_tensor){.name = own, .name_len = len, .type = type, .n_dims = n_dims, .n_bytes = n_bytes};
     memcpy(t->dims, dims, n_dims * sizeof *dims);
+    *out = t;
     return ST_OK;
+}
+
+status gguf_writer_tensor(gguf_writer *w, const char *name, gguf_type type, const uint64_t *dims,
+                          uint32_t n_dims, const void *data, err *e)
+{
+    out_tensor *t = NULL;
+    status st = tensor_add(w, name, type, dims, n_dims, &t, e);
+    if (st == ST_OK) {
+        t->data = data;
+    }
+    return st;
+}
+
+status gguf_writer_tensor_pieces(gguf_writer *w, const char *name, gguf_type type, const uint64_t *dims,
+                                 uint32_t n_dims, gguf_piece_fn fn, void *ctx, err *e)
+{
+    out_tensor *t = NULL;
+    status st = tensor_add(w, name, type, dims, n_dims, &t, e);
+    if (st == ST_OK) {
+        t->fn = fn;
+        t->ctx = ctx;
+    }
+    return st;
 }
 
 static uint64_t padding_of(const gguf_writer *w, uint64_t n)
@@ -417,6 +443,29 @@ static status write_all(int fd, const void *data, uint64_t n, const char *path, 
     return ST_OK;
 }
 
+static status write_tensor(const out_tensor *t, int fd, const char *path, err *e)
+{
+    if (!t->fn) {
+        return write_all(fd, t->data, t->n_bytes, path, e);
+    }
+    status st = ST_OK;
+    uint64_t n = 0;
+    for (uint64_t at = 0; st == ST_OK && at < t->n_bytes; at += n) {
+        const void *data = NULL;
+        n = 0;
+        st = t->fn(t->ctx, at, &data, &n, e);
+        if (st == ST_OK && (n == 0 || n > t->n_bytes - at)) {
+            st = err_set(e, ST_INTERNAL, t->name, "tensor %.100s: a piece of %llu bytes at %llu of %llu",
+                         t->name, (unsigned long long)n, (unsigned long long)at,
+                         (unsigned long long)t->n_bytes);
+        }
+        if (st == ST_OK) {
+            st = write_all(fd, data, n, path, e);
+        }
+    }
+    return st;
+}
+
 static status write_contents(const gguf_writer *w, int fd, const char *path, err *e)
 {
     static const char zeros[GGUF_MAX_ALIGNMENT];
@@ -428,7 +477,7 @@ static status write_contents(const gguf_writer *w, int fd, const char *path, err
     }
     for (size_t i = 0; st == ST_OK && i < w->n_tensors; i++) {
         const out_tensor *t = &w->tensors[i];
-        st = write_all(fd, t->data, t->n_bytes, path, e);
+        st = write_tensor(t, fd, path, e);
         if (st == ST_OK) {
             st = write_all(fd, zeros, padding_of(w, t->n_bytes), path, e);
         }

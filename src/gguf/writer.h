@@ -33,6 +33,14 @@ status gguf_writer_copy_kv(gguf_writer *w, const gguf_kv *kv);
 /* dims[0] = row length. data (n_bytes for type and dims) is borrowed until finish. */
 status gguf_writer_tensor(gguf_writer *w, const char *name, gguf_type type, const uint64_t *dims,
                           uint32_t n_dims, const void *data, err *e);
+/*
+ * A tensor whose data finish asks for piece by piece (so that memory need not hold it): at least one byte of
+ * what comes from `offset` on, no more than is left of the tensor, valid until the next call. Pieces are asked
+ * for in order, on finish's thread; an error ends finish and is returned, the target untouched.
+ */
+typedef status (*gguf_piece_fn)(void *ctx, uint64_t offset, const void **data, uint64_t *n_bytes, err *e);
+status gguf_writer_tensor_pieces(gguf_writer *w, const char *name, gguf_type type, const uint64_t *dims,
+                                 uint32_t n_dims, gguf_piece_fn fn, void *ctx, err *e);
 status gguf_writer_finish(gguf_writer *w, const char *path, err *e);
 
 #endif

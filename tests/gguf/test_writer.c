@@ -200,6 +200,78 @@ static void test_whole_or_untouched(void **state)
     unlink(path);
 }
 
+typedef struct feed {
+    const uint8_t *data;
+    uint64_t next;  /* where the next piece must begin */
+    uint64_t max;   /* of one piece */
+    uint64_t stop;  /* from here on there is nothing */
+    uint64_t extra; /* given beyond what was asked for */
+} feed;
+
+static status feed_piece(void *ctx, uint64_t offset, const void **data, uint64_t *n_bytes, err *e)
+{
+    feed *f = ctx;
+    assert_int_equal(offset, f->next);
+    if (offset >= f->stop) {
+        return err_set(e, ST_NONFINITE, "p", "no more");
+    }
+    *data = f->data + offset;
+    *n_bytes = (offset + f->max <= 100 ? f->max : 100 - offset) + f->extra;
+    f->next = offset + *n_bytes;
+    return ST_OK;
+}
+
+/* The same bytes as from a tensor in memory, in pieces of any size; a source that fails leaves the target. */
+static void test_pieces(void **state)
+{
+    static uint8_t data[128], want[1024], got[1024];
+    char path[512];
+    err e;
+    snprintf(path, sizeof path, "%s", temp_file("p.gguf"));
+    for (size_t i = 0; i < sizeof data; i++) {
+        data[i] = (uint8_t)(i + 1);
+    }
+    gguf_writer *w = writer();
+    const uint64_t dims[2] = {10, 10};
+    assert_int_equal(gguf_writer_tensor(w, "p", GGUF_TYPE_I8, dims, 2, data, NULL), ST_OK);
+    assert_int_equal(gguf_writer_tensor(w, "q", GGUF_TYPE_I8, dims, 2, data, NULL), ST_OK);
+    assert_int_equal(gguf_writer_finish(w, path, NULL), ST_OK);
+    gguf_writer_free(w);
+    size_t n = file_get(path, want, sizeof want);
+    assert_memory_equal(want + n - 128, data, 100);
+    for (uint64_t max = 1; max <= 100; max += 11) {
+        feed f = {.data = data, .max = max, .stop = 100}, g = f;
+        w = writer();
+        assert_int_equal(gguf_writer_tensor_pieces(w, "p", GGUF_TYPE_I8, dims, 2, feed_piece, &f, NULL),
+                         ST_OK);
+        assert_int_equal(gguf_writer_tensor_pieces(w, "p", GGUF_TYPE_I8, dims, 2, feed_piece, &f, NULL),
+                         ST_INVALID_FIELD);
+        assert_int_equal(gguf_writer_tensor_pieces(w, "q", GGUF_TYPE_I8, dims, 2, feed_piece, &g, NULL),
+                         ST_OK);
+        assert_int_equal(gguf_writer_finish(w, path, NULL), ST_OK);
+        assert_int_equal(file_get(path, got, sizeof got), n);
+        assert_memory_equal(got, want, n);
+        gguf_writer_free(w);
+    }
+    static const struct {
+        uint64_t max, stop, extra;
+        status st;
+    } bad[] = {{30, 60, 0, ST_NONFINITE}, {0, 100, 0, ST_INTERNAL}, {100, 100, 1, ST_INTERNAL}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        feed f = {.data = data, .max = bad[i].max, .stop = bad[i].stop, .extra = bad[i].extra};
+        w = writer();
+        assert_int_equal(gguf_writer_tensor_pieces(w, "p", GGUF_TYPE_I8, dims, 2, feed_piece, &f, NULL),
+                         ST_OK);
+        assert_int_equal(gguf_writer_finish(w, path, &e), bad[i].st);
+        assert_string_equal(e.field, "p");
+        gguf_writer_free(w);
+        assert_int_equal(files_in_folder(path), 1);
+        assert_int_equal(file_get(path, got, sizeof got), n);
+        assert_memory_equal(got, want, n);
+    }
+    unlink(path);
+}
+
 static status build_all(const char *path)
 {
     static const float v[256] = {0};
@@ -252,7 +324,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bytes),           cmocka_unit_test(test_refused_keys),
         cmocka_unit_test(test_refused_tensors), cmocka_unit_test(test_whole_or_untouched),
-        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_pieces),          cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests_name("gguf-writer", tests, NULL, temp_folder_remove);
 }
