@@ -200,14 +200,20 @@ static void move(loop *l, task *k)
 
 static void move_multiplexed(loop *l)
 {
+    const tasks *t = l->desk.tasks;
     size_t max_begun = TASKS_BEGUN_PER_LANE * l->desk.n_lanes;
-    bool all_begun = true;
-    for (task *k = l->desk.tasks->multiplexed.first, *next; k && output_has_room(l->desk.out); k = next) {
+    bool all_begun = true, all_asked = true; /* what waits is overtaken by none of its kind behind it */
+    for (task *k = t->multiplexed.first, *next; k && output_has_room(l->desk.out); k = next) {
         next = k->next;
-        bool generation = task_is_generation(k);
-        if (generation && k->state == TASK_WAITING && (!all_begun || l->desk.tasks->n_begun >= max_begun)) {
-            all_begun = false; /* and none behind it overtakes */
-        } else {
+        bool waits = k->state == TASK_WAITING && needs_preparing(k);
+        if (waits && task_is_generation(k)) {
+            all_begun = all_begun && t->n_begun < max_begun;
+            waits = !all_begun;
+        } else if (waits) {
+            all_asked = all_asked && t->n_answers < TASKS_MAX_ANSWERS;
+            waits = !all_asked;
+        }
+        if (!waits) {
             move(l, k);
         }
     }

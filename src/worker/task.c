@@ -120,17 +120,21 @@ void tasks_prepare(tasks *t, task *k)
     k->state = TASK_PREPARING;
     k->job.request = k->request;
     k->preparer_has_it = true;
+    k->begun = true;
     t->n_preparing++;
     if (task_is_generation(k)) {
-        k->begun = true;
         t->n_begun += k->multiplexed;
         forget_in_inbox(t, k);
+    } else {
+        t->n_answers++;
     }
 }
 
 static void give_back(tasks *t, task *k)
 {
-    if (k->multiplexed && k->begun) {
+    if (k->begun && !task_is_generation(k)) {
+        t->n_answers--;
+    } else if (k->begun && k->multiplexed) {
         t->n_begun--;
     }
     forget_in_inbox(t, k);

@@ -32,6 +32,9 @@
 /* Generations that are begun (preparing, prepared or running) for each lane, so that the engine always has
  * work and the rest waits where it costs nothing. */
 #define TASKS_BEGUN_PER_LANE 2
+/* Texts and lists that are with the preparer, or wait with their answer: an answer can have 64 MiB, and a
+ * prompt behind them waits for no more than these. */
+#define TASKS_MAX_ANSWERS 4
 
 typedef enum task_state { TASK_WAITING, TASK_PREPARING, TASK_PREPARED, TASK_RUNNING } task_state;
 
@@ -51,7 +54,7 @@ typedef struct task {
     task_state state;
     bool multiplexed;
     bool counts; /* among those that wait in the inbox, for inbox_bytes */
-    bool begun;
+    bool begun;  /* it was given to the preparer */
     bool preparer_has_it;
     bool orphan; /* ended, and only waits for its job */
     bool paused;
@@ -72,7 +75,8 @@ typedef struct tasks {
     task_queue plain, multiplexed;
     size_t n;           /* in both queues */
     size_t n_preparing; /* jobs with the preparer, also of those that ended */
-    size_t n_begun; /* multiplexed generations past WAITING, also those that ended and wait for their job */
+    size_t n_begun;   /* multiplexed generations past WAITING, also those that ended and wait for their job */
+    size_t n_answers; /* the same of what is no generation */
     uint64_t n_ended;
     uint64_t n_done, n_failed, n_cancelled; /* generations that ended before the engine had them */
     /* private */

@@ -247,12 +247,23 @@ static bool descriptors_open(const worker_config *cfg)
     return fcntl(cfg->in_fd, F_GETFD) >= 0 && fcntl(cfg->out_fd, F_GETFD) >= 0;
 }
 
+/* The same of stderr, which the log goes to: there it is enough that nothing else has the number. */
+static void hold_stderr(void)
+{
+    int fd = fcntl(STDERR_FILENO, F_GETFD) < 0 ? open("/dev/null", O_WRONLY | O_CLOEXEC) : STDERR_FILENO;
+    if (fd >= 0 && fd != STDERR_FILENO) { /* a lower one was closed too */
+        (void)dup2(fd, STDERR_FILENO);
+        close(fd);
+    }
+}
+
 /* Everything that comes from outside the process; no thread yet, and no byte of the model is parsed. A model
  * that cannot be opened is for `load` to say. */
 static status open_all(worker *w, const worker_config *cfg, err *e)
 {
     control_open(&w->control, cfg->control_fd); /* before anything else has a number */
     status st = status_page_open(cfg->status_fd, &w->page, e);
+    hold_stderr();
     if (st == ST_OK) {
         st = descriptors_open(cfg) ? halt_open(&w->halt, e)
                                    : err_set(e, ST_IO, NULL, "input or output is not open");

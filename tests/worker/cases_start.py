@@ -2,6 +2,7 @@
 import hashlib
 import json
 import os
+import subprocess
 import tempfile
 
 import worker_client
@@ -31,6 +32,17 @@ class Start(Case):
         with open(worker_client.MODELS["bpe"], "rb") as f:
             self.assertEqual(m["digest"], hashlib.sha256(f.read()).hexdigest())
         w.finish()  # and it comes once
+
+    def test_without_stderr(self):
+        """The log is lost, not written into whatever is opened first."""
+        null = os.stat(os.devnull)
+        with subprocess.Popen([*worker_client.COMMAND, "-m", worker_client.MODELS["bpe"]], stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE, preexec_fn=lambda: os.close(2)) as p:
+            self.assertTrue(json.loads(p.stdout.readline())["ready"])
+            self.assertEqual(os.stat(f"/proc/{p.pid}/fd/2").st_rdev, null.st_rdev)
+            out, _ = p.communicate(b'{"prompt":"a","max_new_tokens":1}\n')
+            self.assertTrue(json.loads(out.splitlines()[-1])["done"])
+            self.assertEqual(p.returncode, 0)
 
     def test_slots(self):
         for n in (1, 2, 5):
