@@ -23,6 +23,7 @@ static const command commands[] = {
     {"tokenize", "turn text into token ids", cmd_tokenize},
     {"logits", "write the logits of a list of tokens to a file", cmd_logits},
     {"perplexity", "measure how well a model predicts a text", cmd_perplexity},
+    {"quantize", "write a model again with its weights in another format", cmd_quantize},
     {"doctor", "tell what this machine offers", cmd_doctor},
     {"version", "print the version", cmd_version},
 };
