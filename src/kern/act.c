@@ -29,11 +29,25 @@ kern_act_kind kern_act_kind_of(gguf_type type)
         return KERN_ACT_F32;
     case GGUF_TYPE_BF16:
         return KERN_ACT_BF16;
-    case GGUF_TYPE_Q8_0:
     case GGUF_TYPE_Q4_0:
+    case GGUF_TYPE_Q4_1:
+    case GGUF_TYPE_Q5_0:
+    case GGUF_TYPE_Q5_1:
+    case GGUF_TYPE_Q8_0:
+    case GGUF_TYPE_IQ4_NL:
+    case GGUF_TYPE_MXFP4:
+    case GGUF_TYPE_NVFP4:
+    case GGUF_TYPE_Q1_0:
+    case GGUF_TYPE_Q2_0:
         return KERN_ACT_Q8_32;
+    case GGUF_TYPE_Q2_K:
+    case GGUF_TYPE_Q3_K:
     case GGUF_TYPE_Q4_K:
+    case GGUF_TYPE_Q5_K:
     case GGUF_TYPE_Q6_K:
+    case GGUF_TYPE_IQ4_XS:
+    case GGUF_TYPE_TQ1_0:
+    case GGUF_TYPE_TQ2_0:
         return KERN_ACT_Q8_256;
     default:
         return KERN_ACT_NONE;

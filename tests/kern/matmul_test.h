@@ -7,8 +7,13 @@
 
 #include "kern_test.h"
 
-static const gguf_type mm_types[] = {GGUF_TYPE_F32,  GGUF_TYPE_F16,  GGUF_TYPE_BF16, GGUF_TYPE_Q8_0,
-                                     GGUF_TYPE_Q4_0, GGUF_TYPE_Q4_K, GGUF_TYPE_Q6_K};
+/* The first MM_AVX2_COUNT have kernels of their own in AVX2. */
+static const gguf_type mm_types[] = {
+    GGUF_TYPE_F32,   GGUF_TYPE_F16,    GGUF_TYPE_BF16,   GGUF_TYPE_Q8_0,  GGUF_TYPE_Q4_0,  GGUF_TYPE_Q4_K,
+    GGUF_TYPE_Q6_K,  GGUF_TYPE_Q4_1,   GGUF_TYPE_Q5_0,   GGUF_TYPE_Q5_1,  GGUF_TYPE_Q2_K,  GGUF_TYPE_Q3_K,
+    GGUF_TYPE_Q5_K,  GGUF_TYPE_IQ4_NL, GGUF_TYPE_IQ4_XS, GGUF_TYPE_TQ1_0, GGUF_TYPE_TQ2_0, GGUF_TYPE_MXFP4,
+    GGUF_TYPE_NVFP4, GGUF_TYPE_Q1_0,   GGUF_TYPE_Q2_0};
+#define MM_AVX2_COUNT 7
 #define MM_TYPE_COUNT (sizeof mm_types / sizeof *mm_types)
 
 static inline size_t mm_row_bytes(gguf_type type, size_t k)
@@ -23,8 +28,59 @@ static inline void put16(uint8_t *p, uint16_t v)
     memcpy(p, &v, sizeof v);
 }
 
-/* One block of random codes and integer scales; float scales within a factor of four of `scale`, either sign.
- */
+/* Where the binary16 values of a block lie: its scale and its minimum; SIZE_MAX: it has none. */
+static inline size_t mm_scale_at(gguf_type type)
+{
+    switch ((int)type) {
+    case GGUF_TYPE_Q2_K:
+        return offsetof(block_q2_k, d);
+    case GGUF_TYPE_Q3_K:
+        return offsetof(block_q3_k, d);
+    case GGUF_TYPE_Q6_K:
+        return offsetof(block_q6_k, d);
+    case GGUF_TYPE_TQ1_0:
+        return offsetof(block_tq1_0, d);
+    case GGUF_TYPE_TQ2_0:
+        return offsetof(block_tq2_0, d);
+    case GGUF_TYPE_MXFP4:
+    case GGUF_TYPE_NVFP4:
+        return SIZE_MAX;
+    default:
+        return 0;
+    }
+}
+
+static inline size_t mm_minimum_at(gguf_type type)
+{
+    switch ((int)type) {
+    case GGUF_TYPE_Q4_1:
+    case GGUF_TYPE_Q5_1:
+        return offsetof(block_q4_1, m); /* the same in both */
+    case GGUF_TYPE_Q4_K:
+    case GGUF_TYPE_Q5_K:
+        return offsetof(block_q4_k, dmin);
+    case GGUF_TYPE_Q2_K:
+        return offsetof(block_q2_k, dmin);
+    default:
+        return SIZE_MAX;
+    }
+}
+
+/* The scale of a block to d; MXFP4 and NVFP4 have other scales: bytes made of the same bits. */
+static inline void mm_scale_put(gguf_type type, uint8_t *p, uint16_t d)
+{
+    if (type == GGUF_TYPE_MXFP4) {
+        p[0] = d & 0x7FFF ? (uint8_t)(113 + (d >> 10 & 31)) : 0; /* 2 ^ (exponent - 15), or denormal */
+    } else if (type == GGUF_TYPE_NVFP4) {
+        put16(p, d);
+        put16(p + 2, (uint16_t)~d);
+    } else {
+        put16(p + mm_scale_at(type), d);
+    }
+}
+
+/* One block of random codes and integer scales; float scales within a factor of four of `scale` (MXFP4: of one,
+ * NVFP4: any), either sign. */
 static inline void mm_block_fill(gguf_type type, uint8_t *p, float scale, uint64_t *rng)
 {
     size_t n_bytes = gguf_type_info_of(type).block_bytes;
@@ -44,16 +100,18 @@ static inline void mm_block_fill(gguf_type type, uint8_t *p, float scale, uint64
     case GGUF_TYPE_BF16:
         put16(p, bf16_from_f32(f * scale));
         return;
-    case GGUF_TYPE_Q6_K:
-        put16(p + offsetof(block_q6_k, d), fp16_from_f32(d));
+    case GGUF_TYPE_MXFP4:
+        p[0] = (uint8_t)(126 + p[0] % 4);
         return;
-    case GGUF_TYPE_Q4_K:
-        put16(p + offsetof(block_q4_k, dmin), fp16_from_f32(rng_float(rng) * scale));
-        break;
+    case GGUF_TYPE_NVFP4:
+        return;
     default:
         break;
     }
-    put16(p, fp16_from_f32(d));
+    if (mm_minimum_at(type) != SIZE_MAX) {
+        put16(p + mm_minimum_at(type), fp16_from_f32(rng_float(rng) * scale));
+    }
+    mm_scale_put(type, p, fp16_from_f32(d));
 }
 
 static inline void mm_weights_fill(gguf_type type, uint8_t *p, size_t n_bytes, float scale, uint64_t *rng)

@@ -132,11 +132,19 @@ static void test_act_kinds(void **state)
         gguf_type type;
         kern_act_kind kind;
     } cases[] = {
-        {GGUF_TYPE_F32, KERN_ACT_F32},     {GGUF_TYPE_F16, KERN_ACT_F32},
-        {GGUF_TYPE_BF16, KERN_ACT_BF16},   {GGUF_TYPE_Q8_0, KERN_ACT_Q8_32},
-        {GGUF_TYPE_Q4_0, KERN_ACT_Q8_32},  {GGUF_TYPE_Q4_K, KERN_ACT_Q8_256},
-        {GGUF_TYPE_Q6_K, KERN_ACT_Q8_256}, {GGUF_TYPE_Q8_K, KERN_ACT_NONE},
-        {GGUF_TYPE_I32, KERN_ACT_NONE},
+        {GGUF_TYPE_F32, KERN_ACT_F32},       {GGUF_TYPE_F16, KERN_ACT_F32},
+        {GGUF_TYPE_BF16, KERN_ACT_BF16},     {GGUF_TYPE_Q8_0, KERN_ACT_Q8_32},
+        {GGUF_TYPE_Q4_0, KERN_ACT_Q8_32},    {GGUF_TYPE_Q4_K, KERN_ACT_Q8_256},
+        {GGUF_TYPE_Q6_K, KERN_ACT_Q8_256},   {GGUF_TYPE_Q8_K, KERN_ACT_NONE},
+        {GGUF_TYPE_I32, KERN_ACT_NONE},      {GGUF_TYPE_Q4_1, KERN_ACT_Q8_32},
+        {GGUF_TYPE_Q5_0, KERN_ACT_Q8_32},    {GGUF_TYPE_Q5_1, KERN_ACT_Q8_32},
+        {GGUF_TYPE_IQ4_NL, KERN_ACT_Q8_32},  {GGUF_TYPE_MXFP4, KERN_ACT_Q8_32},
+        {GGUF_TYPE_NVFP4, KERN_ACT_Q8_32},   {GGUF_TYPE_Q1_0, KERN_ACT_Q8_32},
+        {GGUF_TYPE_Q2_0, KERN_ACT_Q8_32},    {GGUF_TYPE_Q2_K, KERN_ACT_Q8_256},
+        {GGUF_TYPE_Q3_K, KERN_ACT_Q8_256},   {GGUF_TYPE_Q5_K, KERN_ACT_Q8_256},
+        {GGUF_TYPE_IQ4_XS, KERN_ACT_Q8_256}, {GGUF_TYPE_TQ1_0, KERN_ACT_Q8_256},
+        {GGUF_TYPE_TQ2_0, KERN_ACT_Q8_256},  {GGUF_TYPE_Q8_1, KERN_ACT_NONE},
+        {GGUF_TYPE_IQ2_XS, KERN_ACT_NONE},   {GGUF_TYPE_IQ1_S, KERN_ACT_NONE},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -167,7 +167,7 @@ static void test_same_bits(void **state)
         for (size_t c = 0; c < 44; c++) {
             shape s = {.type = mm_types[i], .n = ns[c % 11], .m = ms[c % 7]};
             /* float types: every k from 1 up, around the vectors' and the runs' widths */
-            s.k = unit == 1 ? 1 + c * c / 3 : unit * (1 + rng_next(&rng) % (unit == 32 ? 20 : 3));
+            s.k = unit == 1 ? 1 + c * c / 3 : unit * (1 + rng_next(&rng) % (unit == 256 ? 3 : 640 / unit));
             s.side = c % 2 ? GUARD_START : GUARD_END;
             s.shift = c % 2 ? c % 5 : 0;
             shape_check(&s, &rng);
@@ -195,7 +195,7 @@ typedef struct extreme {
     uint8_t code;  /* of every byte of codes */
     uint8_t scale; /* of every byte of integer scales */
     double isum;   /* per block, for activation codes of 127 */
-    double msum;
+    double msum;   /* taken off */
 } extreme;
 
 static void extreme_block(const extreme *e, uint8_t *p)
@@ -204,18 +204,35 @@ static void extreme_block(const extreme *e, uint8_t *p)
     memset(p, e->code, n_bytes);
     uint16_t one = fp16_from_f32(1.0f);
     switch ((int)e->type) {
+    case GGUF_TYPE_Q2_K:
+        memset(p + offsetof(block_q2_k, scales), e->scale, 16);
+        break;
+    case GGUF_TYPE_Q3_K:
+        memset(p + offsetof(block_q3_k, scales), e->scale, 12);
+        break;
     case GGUF_TYPE_Q4_K:
+    case GGUF_TYPE_Q5_K: /* the same place in both */
         memset(p + offsetof(block_q4_k, scales), e->scale, 12);
-        put16(p + offsetof(block_q4_k, dmin), one);
         break;
     case GGUF_TYPE_Q6_K:
         memset(p + offsetof(block_q6_k, scales), e->scale, 16);
-        put16(p + offsetof(block_q6_k, d), one);
+        break;
+    case GGUF_TYPE_IQ4_XS:
+        memset(p + offsetof(block_iq4_xs, scales_h), e->scale, 6);
+        break;
+    case GGUF_TYPE_MXFP4:
+        p[0] = 128; /* 2^0: the codes are doubled */
+        return;
+    case GGUF_TYPE_NVFP4:
+        memset(p, 0x40, 4); /* 2, and half of it 1 */
         return;
     default:
         break;
     }
-    put16(p, one);
+    if (mm_minimum_at(e->type) != SIZE_MAX) {
+        put16(p + mm_minimum_at(e->type), one);
+    }
+    put16(p + mm_scale_at(e->type), one);
 }
 
 static void extreme_check(const kern_table *t, const extreme *e, float x_value)
@@ -262,6 +279,34 @@ static void test_extremes(void **state)
         {GGUF_TYPE_Q6_K, 0x00, 0x80, 256.0 * -32 * -128 * 127, 0},
         {GGUF_TYPE_Q6_K, 0x00, 0x7F, 256.0 * -32 * 127 * 127, 0},
         {GGUF_TYPE_Q6_K, 0xFF, 0x00, 0, 0},
+        {GGUF_TYPE_Q4_1, 0xFF, 0, 32.0 * 15 * 127, -32.0 * 127},
+        {GGUF_TYPE_Q4_1, 0x00, 0, 0, -32.0 * 127},
+        {GGUF_TYPE_Q5_0, 0xFF, 0, 32.0 * 15 * 127, 0},
+        {GGUF_TYPE_Q5_0, 0x00, 0, 32.0 * -16 * 127, 0},
+        {GGUF_TYPE_Q5_1, 0xFF, 0, 32.0 * 31 * 127, -32.0 * 127},
+        {GGUF_TYPE_Q5_1, 0x00, 0, 0, -32.0 * 127},
+        {GGUF_TYPE_IQ4_NL, 0x00, 0, 32.0 * -127 * 127, 0},
+        {GGUF_TYPE_IQ4_NL, 0xFF, 0, 32.0 * 113 * 127, 0},
+        {GGUF_TYPE_MXFP4, 0x77, 0, 32.0 * 12 * 127, 0},
+        {GGUF_TYPE_MXFP4, 0xFF, 0, 32.0 * -12 * 127, 0},
+        {GGUF_TYPE_NVFP4, 0x77, 0, 64.0 * 12 * 127, 0},
+        {GGUF_TYPE_NVFP4, 0xFF, 0, 64.0 * -12 * 127, 0},
+        {GGUF_TYPE_Q1_0, 0xFF, 0, 128.0 * 127, 0},
+        {GGUF_TYPE_Q1_0, 0x00, 0, -128.0 * 127, 0},
+        {GGUF_TYPE_Q2_0, 0xFF, 0, 64.0 * 2 * 127, 0},
+        {GGUF_TYPE_Q2_0, 0x00, 0, -64.0 * 127, 0},
+        {GGUF_TYPE_Q2_K, 0xFF, 0xFF, 256.0 * 3 * 15 * 127, 256.0 * 15 * 127},
+        {GGUF_TYPE_Q2_K, 0x00, 0xFF, 0, 256.0 * 15 * 127},
+        {GGUF_TYPE_Q3_K, 0xFF, 0xFF, 256.0 * 3 * 31 * 127, 0},
+        {GGUF_TYPE_Q3_K, 0x00, 0x00, 256.0 * -4 * -32 * 127, 0},
+        {GGUF_TYPE_Q5_K, 0xFF, 0xFF, 256.0 * 31 * 63 * 127, 256.0 * 63 * 127},
+        {GGUF_TYPE_Q5_K, 0x00, 0xFF, 0, 256.0 * 63 * 127},
+        {GGUF_TYPE_IQ4_XS, 0x00, 0x00, 256.0 * -127 * -32 * 127, 0},
+        {GGUF_TYPE_IQ4_XS, 0x00, 0xFF, 256.0 * -127 * 31 * 127, 0},
+        {GGUF_TYPE_TQ1_0, 0xFF, 0, 256.0 * 127, 0},
+        {GGUF_TYPE_TQ1_0, 0x00, 0, -256.0 * 127, 0},
+        {GGUF_TYPE_TQ2_0, 0xFF, 0, 256.0 * 2 * 127, 0},
+        {GGUF_TYPE_TQ2_0, 0x00, 0, -256.0 * 127, 0},
     };
     (void)state;
     const kern_table *t;
@@ -282,7 +327,7 @@ static void scale_check(gguf_type type, uint16_t d, float x_scale, uint64_t *rng
     guard w = guard_new(N * mm_row_bytes(type, k), GUARD_END);
     mm_weights_fill(type, w.data, w.n_bytes, 1.0f, rng);
     for (size_t at = 0; at < w.n_bytes; at += 2 * block) { /* every second block */
-        put16(w.data + at + (type == GGUF_TYPE_Q6_K ? offsetof(block_q6_k, d) : 0), d);
+        mm_scale_put(type, w.data + at, d);
     }
     float x[M * 512], want[M * N], y[M * N];
     rng_fill(rng, x, M * k);
@@ -370,7 +415,7 @@ static void test_avx2_is_its_own(void **state)
         const kern_table *ref = kern_table_of(KERN_REF);
         assert_non_null(avx2);
         assert_true(avx2->act_prepare != ref->act_prepare);
-        for (size_t i = 0; i < MM_TYPE_COUNT; i++) {
+        for (size_t i = 0; i < MM_AVX2_COUNT; i++) {
             assert_non_null(avx2->matmul[mm_types[i]]);
             assert_true(avx2->matmul[mm_types[i]] != ref->matmul[mm_types[i]]);
         }

@@ -36,10 +36,24 @@ enum oracle_type_id {
     ORACLE_F32 = 0,
     ORACLE_F16 = 1,
     ORACLE_Q4_0 = 2,
+    ORACLE_Q4_1 = 3,
+    ORACLE_Q5_0 = 6,
+    ORACLE_Q5_1 = 7,
     ORACLE_Q8_0 = 8,
+    ORACLE_Q2_K = 10,
+    ORACLE_Q3_K = 11,
     ORACLE_Q4_K = 12,
+    ORACLE_Q5_K = 13,
     ORACLE_Q6_K = 14,
-    ORACLE_BF16 = 30
+    ORACLE_IQ4_NL = 20,
+    ORACLE_IQ4_XS = 23,
+    ORACLE_BF16 = 30,
+    ORACLE_TQ1_0 = 34,
+    ORACLE_TQ2_0 = 35,
+    ORACLE_MXFP4 = 39,
+    ORACLE_NVFP4 = 40,
+    ORACLE_Q1_0 = 41,
+    ORACLE_Q2_0 = 42
 };
 
 typedef struct oracle_model oracle_model;

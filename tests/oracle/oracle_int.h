@@ -8,13 +8,14 @@
 
 /*
  * One weight block of any integer format, unpacked:
- *   value[i] = dw * sc[i / sub_len] * q[i]  -  dmin * m[i / sub_len]
+ *   value[i] = dw[i / dw_len] * sc[i / sub_len] * q[i]  -  dmin * m[i / sub_len]
  * Formats without sub-scales have one sub-block with sc = 1; formats without minima have dmin = 0 and m = 0.
- * Formats that ADD a minimum store it negated in dmin with m = 1.
+ * Formats that ADD a minimum store it negated in dmin with m = 1. All but NVFP4 have one dw for the whole block.
  */
 struct oracle_block {
-    float dw;
+    float dw[4];
     float dmin;
+    size_t dw_len;
     size_t sub_len;
     int sc[16];
     int m[16];
@@ -32,6 +33,23 @@ struct oracle_type {
     float (*widen)(const uint8_t *bytes);
     bool bf16_activations;
 };
+
+/* The decoders of oracle_formats.c. */
+float oracle_f16(const uint8_t *p);
+void oracle_decode_q4_1(const uint8_t *p, struct oracle_block *out);
+void oracle_decode_q5_0(const uint8_t *p, struct oracle_block *out);
+void oracle_decode_q5_1(const uint8_t *p, struct oracle_block *out);
+void oracle_decode_q2_k(const uint8_t *p, struct oracle_block *out);
+void oracle_decode_q3_k(const uint8_t *p, struct oracle_block *out);
+void oracle_decode_q5_k(const uint8_t *p, struct oracle_block *out);
+void oracle_decode_iq4_nl(const uint8_t *p, struct oracle_block *out);
+void oracle_decode_iq4_xs(const uint8_t *p, struct oracle_block *out);
+void oracle_decode_tq1_0(const uint8_t *p, struct oracle_block *out);
+void oracle_decode_tq2_0(const uint8_t *p, struct oracle_block *out);
+void oracle_decode_mxfp4(const uint8_t *p, struct oracle_block *out);
+void oracle_decode_nvfp4(const uint8_t *p, struct oracle_block *out);
+void oracle_decode_q1_0(const uint8_t *p, struct oracle_block *out);
+void oracle_decode_q2_0(const uint8_t *p, struct oracle_block *out);
 
 const struct oracle_type *oracle_type_find(uint32_t id); /* NULL if not known */
 

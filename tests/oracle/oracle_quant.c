@@ -1,5 +1,5 @@
 /*
- * Weight formats and the product of an activation row with a weight matrix. A new format is one decode (or
+ * Weight formats (more of them: oracle_formats.c) and the product of an activation row with a weight matrix. A new format is one decode (or
  * widen) function and one row of the table.
  */
 #include "oracle_int.h"
@@ -33,7 +33,7 @@ static float widen_f32(const uint8_t *p)
 }
 
 /* IEEE binary16: 1 sign, 5 exponent (bias 15), 10 fraction bits. Every value is exact in fp32. */
-static float widen_f16(const uint8_t *p)
+float oracle_f16(const uint8_t *p)
 {
     uint32_t h = load_u16(p);
     uint32_t sign = h >> 15;
@@ -71,7 +71,8 @@ static float round_to_bf16(float x)
 static void set_single_scale(struct oracle_block *out, float d, size_t width)
 {
     memset(out, 0, sizeof *out);
-    out->dw = d;
+    out->dw[0] = d;
+    out->dw_len = width;
     out->sub_len = width;
     out->sc[0] = 1;
 }
@@ -80,7 +81,7 @@ static void set_single_scale(struct oracle_block *out, float d, size_t width)
  * less 8. */
 static void decode_q4_0(const uint8_t *p, struct oracle_block *out)
 {
-    set_single_scale(out, widen_f16(p), 32);
+    set_single_scale(out, oracle_f16(p), 32);
     for (size_t i = 0; i < 16; i++) {
         out->q[i] = (int8_t)((p[2 + i] & 15) - 8);
         out->q[i + 16] = (int8_t)((p[2 + i] >> 4) - 8);
@@ -90,7 +91,7 @@ static void decode_q4_0(const uint8_t *p, struct oracle_block *out)
 /* Q8_0, 34 bytes: 0 d (f16) | 2 thirty-two int8. */
 static void decode_q8_0(const uint8_t *p, struct oracle_block *out)
 {
-    set_single_scale(out, widen_f16(p), 32);
+    set_single_scale(out, oracle_f16(p), 32);
     memcpy(out->q, p + 2, 32);
 }
 
@@ -109,8 +110,9 @@ static void decode_q4_k(const uint8_t *p, struct oracle_block *out)
     const uint8_t *nibbles = p + 16;
 
     memset(out, 0, sizeof *out);
-    out->dw = widen_f16(p);
-    out->dmin = widen_f16(p + 2);
+    out->dw[0] = oracle_f16(p);
+    out->dw_len = 256;
+    out->dmin = oracle_f16(p + 2);
     out->sub_len = 32;
     for (size_t j = 0; j < 4; j++) {
         out->sc[j] = packed[j] & 63;
@@ -135,7 +137,8 @@ static void decode_q4_k(const uint8_t *p, struct oracle_block *out)
 static void decode_q6_k(const uint8_t *p, struct oracle_block *out)
 {
     memset(out, 0, sizeof *out);
-    out->dw = widen_f16(p + 208);
+    out->dw[0] = oracle_f16(p + 208);
+    out->dw_len = 256;
     out->sub_len = 16;
     for (size_t j = 0; j < 16; j++)
         out->sc[j] = (int8_t)p[192 + j];
@@ -151,12 +154,26 @@ static void decode_q6_k(const uint8_t *p, struct oracle_block *out)
 
 static const struct oracle_type types[] = {
     {ORACLE_F32, "F32", 1, 4, 0, NULL, widen_f32, false},
-    {ORACLE_F16, "F16", 1, 2, 0, NULL, widen_f16, false},
+    {ORACLE_F16, "F16", 1, 2, 0, NULL, oracle_f16, false},
     {ORACLE_BF16, "BF16", 1, 2, 0, NULL, widen_bf16, true},
     {ORACLE_Q4_0, "Q4_0", 32, 18, 32, decode_q4_0, NULL, false},
+    {ORACLE_Q4_1, "Q4_1", 32, 20, 32, oracle_decode_q4_1, NULL, false},
+    {ORACLE_Q5_0, "Q5_0", 32, 22, 32, oracle_decode_q5_0, NULL, false},
+    {ORACLE_Q5_1, "Q5_1", 32, 24, 32, oracle_decode_q5_1, NULL, false},
     {ORACLE_Q8_0, "Q8_0", 32, 34, 32, decode_q8_0, NULL, false},
+    {ORACLE_Q2_K, "Q2_K", 256, 84, 256, oracle_decode_q2_k, NULL, false},
+    {ORACLE_Q3_K, "Q3_K", 256, 110, 256, oracle_decode_q3_k, NULL, false},
     {ORACLE_Q4_K, "Q4_K", 256, 144, 256, decode_q4_k, NULL, false},
+    {ORACLE_Q5_K, "Q5_K", 256, 176, 256, oracle_decode_q5_k, NULL, false},
     {ORACLE_Q6_K, "Q6_K", 256, 210, 256, decode_q6_k, NULL, false},
+    {ORACLE_IQ4_NL, "IQ4_NL", 32, 18, 32, oracle_decode_iq4_nl, NULL, false},
+    {ORACLE_IQ4_XS, "IQ4_XS", 256, 136, 256, oracle_decode_iq4_xs, NULL, false},
+    {ORACLE_TQ1_0, "TQ1_0", 256, 54, 256, oracle_decode_tq1_0, NULL, false},
+    {ORACLE_TQ2_0, "TQ2_0", 256, 66, 256, oracle_decode_tq2_0, NULL, false},
+    {ORACLE_MXFP4, "MXFP4", 32, 17, 32, oracle_decode_mxfp4, NULL, false},
+    {ORACLE_NVFP4, "NVFP4", 64, 36, 32, oracle_decode_nvfp4, NULL, false},
+    {ORACLE_Q1_0, "Q1_0", 128, 18, 32, oracle_decode_q1_0, NULL, false},
+    {ORACLE_Q2_0, "Q2_0", 64, 18, 32, oracle_decode_q2_0, NULL, false},
 };
 
 const struct oracle_type *oracle_type_find(uint32_t id)
@@ -196,7 +213,7 @@ bool oracle_dequant(uint32_t type, const void *blocks, size_t n_values, float *o
         for (size_t i = 0; i < t->values; i++) {
             /* scale and minimum are products of 11 and at most 8 bits, hence exact; what follows rounds once
              */
-            float scale = b.dw * (float)b.sc[i / b.sub_len];
+            float scale = b.dw[i / b.dw_len] * (float)b.sc[i / b.sub_len];
             float minimum = b.dmin * (float)b.m[i / b.sub_len];
             out[at + i] = scale * (float)b.q[i] - minimum;
         }
@@ -233,16 +250,15 @@ struct dot {
     double magnitude;
 };
 
-/* Exact: isum = sum_j sc_j * dot_j and msum = sum_j m_j * sum_j over the act_width values from `inside` on.
- */
-static void integer_sums(const struct oracle_block *b, size_t inside, size_t act_width, const int8_t *codes,
+/* Exact: isum = sum_j sc_j * dot_j and msum = sum_j m_j * sum_j over the `width` values from `inside` on. */
+static void integer_sums(const struct oracle_block *b, size_t inside, size_t width, const int8_t *codes,
                          int64_t *isum, int64_t *msum)
 {
-    size_t run = b->sub_len < act_width ? b->sub_len : act_width; /* values that share one sub-scale */
+    size_t run = b->sub_len < width ? b->sub_len : width; /* values that share one sub-scale */
 
     *isum = 0;
     *msum = 0;
-    for (size_t at = 0; at < act_width; at += run) {
+    for (size_t at = 0; at < width; at += run) {
         size_t j = (inside + at) / b->sub_len;
         int32_t dot = 0, sum = 0;
 
@@ -255,20 +271,23 @@ static void integer_sums(const struct oracle_block *b, size_t inside, size_t act
     }
 }
 
-/* blocks: one weight row; codes [k] and d [k / act_width]: one activation row. */
+/* blocks: one weight row; codes [k] and d [k / act_width]: one activation row. A term for each float scale of
+ * the weights inside an activation block. */
 static struct dot dot_blocks(const struct oracle_type *t, const struct oracle_block *blocks, size_t k,
                              const int8_t *codes, const float *d)
 {
     struct dot r = {0.0, 0.0};
 
-    for (size_t at = 0; at < k; at += t->act_width) {
+    for (size_t at = 0, step; at < k; at += step) {
         const struct oracle_block *b = &blocks[at / t->values];
         double dA = (double)d[at / t->act_width];
+        double dW = (double)b->dw[at % t->values / b->dw_len];
         int64_t isum, msum;
         double term, minimum;
 
-        integer_sums(b, at % t->values, t->act_width, codes + at, &isum, &msum);
-        term = dA * (double)b->dw * (double)isum;
+        step = b->dw_len < t->act_width ? b->dw_len : t->act_width;
+        integer_sums(b, at % t->values, step, codes + at, &isum, &msum);
+        term = dA * dW * (double)isum;
         minimum = dA * (double)b->dmin * (double)msum;
         r.sum += term - minimum;
         r.magnitude += fabs(term) + fabs(minimum);

@@ -301,8 +301,13 @@ void test_quant_fixtures(void **state)
         uint32_t type;
         const char *name;
     } all[] = {
-        {ORACLE_F16, "F16"},   {ORACLE_BF16, "BF16"}, {ORACLE_Q8_0, "Q8_0"},
-        {ORACLE_Q4_0, "Q4_0"}, {ORACLE_Q4_K, "Q4_K"}, {ORACLE_Q6_K, "Q6_K"},
+        {ORACLE_F16, "F16"},       {ORACLE_BF16, "BF16"},     {ORACLE_Q4_0, "Q4_0"},
+        {ORACLE_Q4_1, "Q4_1"},     {ORACLE_Q5_0, "Q5_0"},     {ORACLE_Q5_1, "Q5_1"},
+        {ORACLE_Q8_0, "Q8_0"},     {ORACLE_Q2_K, "Q2_K"},     {ORACLE_Q3_K, "Q3_K"},
+        {ORACLE_Q4_K, "Q4_K"},     {ORACLE_Q5_K, "Q5_K"},     {ORACLE_Q6_K, "Q6_K"},
+        {ORACLE_IQ4_NL, "IQ4_NL"}, {ORACLE_IQ4_XS, "IQ4_XS"}, {ORACLE_TQ1_0, "TQ1_0"},
+        {ORACLE_TQ2_0, "TQ2_0"},   {ORACLE_MXFP4, "MXFP4"},   {ORACLE_NVFP4, "NVFP4"},
+        {ORACLE_Q1_0, "Q1_0"},     {ORACLE_Q2_0, "Q2_0"},
     };
 
     (void)state;

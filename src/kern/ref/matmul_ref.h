@@ -1,5 +1,5 @@
 /*
- * matmul_ref: the reference matrix products, one per weight type, and the preparation of activations. They
+ * matmul_ref: the reference matrix products, of every type that has one, and the preparation of activations. They
  * define what is right (kern/README.md, "Matrix products"); every instruction set gives their bits. Private
  * to ref/ and to the table that is filled from it. Pure, any thread, default rounding and denormal mode.
  */
@@ -14,16 +14,12 @@ void matmul_ref_f32(const kern_matrix *w, const kern_act *a, size_t n0, size_t n
 void matmul_ref_f16(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y, size_t y_stride);
 void matmul_ref_bf16(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
                      size_t y_stride);
-void matmul_ref_q8_0(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
-                     size_t y_stride);
-void matmul_ref_q4_0(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
-                     size_t y_stride);
-void matmul_ref_q4_k(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
-                     size_t y_stride);
-void matmul_ref_q6_k(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
+/* Every block format of its kind of activations; w->type says which. */
+void matmul_ref_q32(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y, size_t y_stride);
+void matmul_ref_q256(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
                      size_t y_stride);
 
-/* One output: the row of weights times activation row r. */
+/* Float weights. One output: the row of weights times activation row r. */
 typedef float (*matmul_ref_dot)(const uint8_t *row, const kern_act *a, size_t r);
 
 /* The loop around a dot: every output by itself, so no neighbour can matter. */

@@ -10,8 +10,12 @@ void kern_fill_ref_matmul(kern_table *t)
     t->matmul[GGUF_TYPE_F32] = matmul_ref_f32;
     t->matmul[GGUF_TYPE_F16] = matmul_ref_f16;
     t->matmul[GGUF_TYPE_BF16] = matmul_ref_bf16;
-    t->matmul[GGUF_TYPE_Q8_0] = matmul_ref_q8_0;
-    t->matmul[GGUF_TYPE_Q4_0] = matmul_ref_q4_0;
-    t->matmul[GGUF_TYPE_Q4_K] = matmul_ref_q4_k;
-    t->matmul[GGUF_TYPE_Q6_K] = matmul_ref_q6_k;
+    for (int type = 0; type < GGUF_TYPE_COUNT; type++) {
+        kern_act_kind kind = kern_act_kind_of((gguf_type)type);
+        if (kind == KERN_ACT_Q8_32) {
+            t->matmul[type] = matmul_ref_q32;
+        } else if (kind == KERN_ACT_Q8_256) {
+            t->matmul[type] = matmul_ref_q256;
+        }
+    }
 }
