@@ -1,6 +1,6 @@
 /*
  * matmul: every weight type in every set. The oracle (double precision, shares no code with src/) judges
- * codes and results; sets, ranges of outputs, batches and addresses may not change one bit; extremes; bad
+ * codes and results, and with codes every bit; sets, ranges of outputs, batches and addresses may not change one bit; extremes; bad
  * rows.
  */
 #include "matmul_test.h"
@@ -28,11 +28,14 @@ static void oracle_judges(const kern_table *t, const kern_matrix *w, const mm_ac
 {
     double *want = calloc(w->n, sizeof *want);
     double *bound = calloc(w->n, sizeof *bound);
+    float *bits = calloc(w->n, sizeof *bits);
     int8_t *codes = calloc(w->k, 1);
     for (size_t r = 0; r < g->a.m; r++) {
         assert_true(oracle_matmul(w->type, w->data, w->n, w->k, x + r * w->k, want, bound, codes));
         if (g->a.q) {
             assert_memory_equal(g->a.q + r * w->k, codes, w->k);
+            assert_true(oracle_matmul_bits(w->type, w->data, w->n, w->k, x + r * w->k, bits));
+            assert_same_floats("rule 1 by the oracle", t, y + r * y_stride, bits, w->n);
         }
         for (size_t i = 0; i < w->n; i++) {
             double got = (double)y[r * y_stride + i];
@@ -45,6 +48,7 @@ static void oracle_judges(const kern_table *t, const kern_matrix *w, const mm_ac
         }
     }
     free(codes);
+    free(bits);
     free(bound);
     free(want);
 }

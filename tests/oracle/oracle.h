@@ -98,4 +98,10 @@ bool oracle_dequant(uint32_t type, const void *blocks, size_t n_values, float *o
 bool oracle_matmul(uint32_t type, const void *w, size_t n, size_t k, const float *x, double *y, double *bound,
                    int8_t *codes);
 
+/*
+ * The same product as the bits that rule 1 of DESIGN 4 demands: every fp32 operation in its order, y [n]. False
+ * also for float types.
+ */
+bool oracle_matmul_bits(uint32_t type, const void *w, size_t n, size_t k, const float *x, float *y);
+
 #endif

@@ -395,3 +395,42 @@ bool oracle_matmul(uint32_t type, const void *w, size_t n, size_t k, const float
     free(xd);
     return ok;
 }
+
+/* Rule 1 word by word. Without minima msum and dmin are zero, and the fma adds a -0, which changes nothing. */
+static float row_bits(const struct oracle_type *t, const uint8_t *w, size_t k, const int8_t *codes,
+                      const float *d)
+{
+    struct oracle_block b;
+    float acc = 0.0f;
+
+    for (size_t at = 0, step; at < k; at += step) {
+        float dA = d[at / t->act_width];
+        int64_t isum, msum;
+
+        t->decode(w + at / t->values * t->bytes, &b);
+        step = b.dw_len < t->act_width ? b.dw_len : t->act_width;
+        integer_sums(&b, at % t->values, step, codes + at, &isum, &msum);
+        acc = fmaf((float)isum, dA * b.dw[at % t->values / b.dw_len], acc);
+        acc = fmaf(-(float)msum, dA * b.dmin, acc);
+    }
+    return acc;
+}
+
+bool oracle_matmul_bits(uint32_t type, const void *w, size_t n, size_t k, const float *x, float *y)
+{
+    const struct oracle_type *t = oracle_type_find(type);
+    int8_t *codes;
+    float *d;
+
+    if (!t || t->widen || k % t->values != 0)
+        return false;
+    codes = oracle_alloc(k, 1);
+    d = oracle_alloc(k / t->act_width, sizeof *d);
+    for (size_t at = 0; at < k; at += t->act_width)
+        d[at / t->act_width] = encode_activations(x + at, t->act_width, codes + at);
+    for (size_t i = 0; i < n; i++)
+        y[i] = row_bits(t, (const uint8_t *)w + i * (k / t->values) * t->bytes, k, codes, d);
+    free(d);
+    free(codes);
+    return true;
+}
