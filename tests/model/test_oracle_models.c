@@ -56,6 +56,14 @@ static const oracle_case cases[] = {
     {14, "qwen3", GGUF_TYPE_Q4_0, GGUF_TYPE_Q8_0, true, false, true, QUANT_WITHIN},
     {15, "qwen3", GGUF_TYPE_Q4_K, GGUF_TYPE_Q6_K, true, false, true, QUANT_WITHIN},
     {16, "qwen3", GGUF_TYPE_Q6_K, GGUF_TYPE_Q6_K, false, false, true, QUANT_WITHIN},
+    {17, "llama", GGUF_TYPE_Q4_1, GGUF_TYPE_Q5_1, false, true, true, QUANT_WITHIN},
+    {18, "qwen3", GGUF_TYPE_Q5_0, GGUF_TYPE_Q4_1, true, false, true, QUANT_WITHIN},
+    {19, "llama", GGUF_TYPE_Q2_K, GGUF_TYPE_Q3_K, false, false, true, QUANT_WITHIN},
+    {20, "qwen3", GGUF_TYPE_Q5_K, GGUF_TYPE_Q6_K, true, false, true, QUANT_WITHIN},
+    {21, "llama", GGUF_TYPE_IQ4_NL, GGUF_TYPE_IQ4_XS, false, false, true, QUANT_WITHIN},
+    {22, "qwen3", GGUF_TYPE_MXFP4, GGUF_TYPE_NVFP4, false, false, true, QUANT_WITHIN},
+    {23, "llama", GGUF_TYPE_TQ1_0, GGUF_TYPE_TQ2_0, false, false, true, QUANT_WITHIN},
+    {24, "qwen3", GGUF_TYPE_Q2_0, GGUF_TYPE_Q1_0, false, false, true, QUANT_WITHIN},
 };
 
 static void make_case(const char *path, const oracle_case *c)
