@@ -1,7 +1,8 @@
 /*
- * matmul_ref: the reference matrix products, of every type that has one, and the preparation of activations. They
- * define what is right (kern/README.md, "Matrix products"); every instruction set gives their bits. Private
- * to ref/ and to the table that is filled from it. Pure, any thread, default rounding and denormal mode.
+ * matmul_ref: the reference matrix products of every type that has one, and the preparation of activations.
+ * They define what is right (kern/README.md, "Matrix products"); every instruction set gives their bits.
+ * Private to ref/ and to the table that is filled from it. Pure, any thread, default rounding and denormal
+ * mode.
  */
 #ifndef HEARTH_KERN_REF_MATMUL_REF_H
 #define HEARTH_KERN_REF_MATMUL_REF_H
