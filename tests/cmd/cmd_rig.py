@@ -12,7 +12,7 @@ import time
 import unittest
 
 HEARTH = []  # the program; set by cmd_script.py
-MODELS = {}  # "bpe", "spm", "none": context 512; "long": bpe with context 65536
+MODELS = {}  # "bpe", "spm", "none": context 512; "long": bpe with context 65536; "wide": bpe, F32, width 256
 PATIENCE = 60.0  # seconds for anything that must come; generous, sanitizers are slow
 SOON = float(os.environ.get("HEARTH_TEST_SOON_S", "1"))  # an end that must be quick
 LETTERS = "etaoinshrdlcumwfgypbvkjxqz"  # of make_vocab.c, most frequent first

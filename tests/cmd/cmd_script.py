@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""cmd_script.py --bpe M --spm M --none M --long M [-k PATTERN] HEARTH: every command of the program, from outside.
+"""cmd_script.py --bpe M --spm M --none M --long M --wide M [-k PATTERN] HEARTH: every command of the program, from outside.
 
 Good and bad command lines, exit statuses, the shape of --json, signals, streams that end early. The models are random
 ones of tests/model/make_model (300 ids; see meson.build here); what they must say follows from make_vocab.h, from
@@ -13,7 +13,8 @@ import unittest
 
 import cmd_rig
 
-MODULES = ["cases_run", "cases_chat", "cases_doors", "cases_files", "cases_machine", "cases_fixtures"]
+MODULES = ["cases_run", "cases_chat", "cases_doors", "cases_files", "cases_machine", "cases_fixtures",
+           "cases_quantize"]
 
 
 class Result(unittest.TextTestResult):
@@ -38,11 +39,12 @@ def main():
     parser.add_argument("--spm", required=True, help="SentencePiece style, context 512")
     parser.add_argument("--none", required=True, help="no tokenizer")
     parser.add_argument("--long", required=True, help="byte-level BPE, context 65536")
+    parser.add_argument("--wide", required=True, help="byte-level BPE, F32, rows of whole blocks of every format")
     parser.add_argument("-k", dest="pattern", help="only tests whose name holds this")
     parser.add_argument("program")
     args = parser.parse_args()
     cmd_rig.HEARTH[:] = [os.path.abspath(args.program)]
-    cmd_rig.MODELS.update((k, os.path.abspath(getattr(args, k))) for k in ("bpe", "spm", "none", "long"))
+    cmd_rig.MODELS.update((k, os.path.abspath(getattr(args, k))) for k in ("bpe", "spm", "none", "long", "wide"))
     loader = unittest.TestLoader()
     if args.pattern:
         loader.testNamePatterns = [f"*{args.pattern}*"]
