@@ -7,7 +7,7 @@
 #include "cmd/model_options.h"
 #include "gguf/quant.h"
 
-#define CHUNK_VALUES 4096u /* whole blocks of every type */
+#define CHUNK_VALUES 1024u /* whole blocks of every type */
 #define SLICE_CHUNKS 64u
 
 typedef struct tensor_source {
