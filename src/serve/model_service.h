@@ -64,7 +64,7 @@ typedef struct service_limits {
     size_t max_waiting_bytes;
     size_t max_light_bytes;   /* of light ones: generations wait while the worker tokenises them */
     uint64_t stall_ms;        /* without any counter of the status page moving while there is work */
-    uint64_t cancel_grace_ms; /* for the terminal frame after a cancel */
+    uint64_t cancel_grace_ms; /* for the terminal frame after a cancel that the worker can have read */
     uint64_t steady_ms;       /* ready for so long: earlier deaths are forgotten */
     uint64_t stop_grace_ms;   /* from SIGTERM to SIGKILL */
     uint64_t tick_ms;         /* how often the above are looked at */
