@@ -34,8 +34,8 @@ struct quantize_stream {
     const volatile sig_atomic_t *stop;
 
     size_t n_added;
-    double error; /* of the matrices: sum of squares */
-    uint64_t n_values;
+    double error;                   /* sum of squares */
+    uint64_t n_values;              /* of the matrices */
     uint64_t bytes_done, bytes_all; /* of the file's tensors */
 
     /* the slice that the pool works on */
@@ -150,7 +150,7 @@ static status take_results(quantize_stream *s, size_t n_chunks, err *e)
         if (r->bad < CHUNK_VALUES) {
             return refuse(s->now, s->first + i * CHUNK_VALUES + r->bad, r->value, e);
         }
-        s->error += s->now->step.is_matrix ? r->error : 0;
+        s->error += r->error; /* 0 for what became F32 */
     }
     s->n_values += s->now->step.is_matrix ? s->n : 0;
     return ST_OK;

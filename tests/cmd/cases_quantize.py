@@ -288,6 +288,13 @@ class Values(Quantize):
         back = struct.unpack(f"<{len(values)}f", Raw(self.dir / "back.gguf").tensors["x.weight"][2])
         self.assertAlmostEqual(got[0][1] / rms(values, back), 1, delta=1e-9)
 
+    def test_error_is_that_of_the_matrices(self):
+        a, b, vector = normal(64, 5), normal(192, 6), normal(320, 7)
+        model = self.file("in", gguf([("a.weight", "F32", [16, 4], f32(a)), ("b.weight", "F32", [16, 12], f32(b)),
+                                      ("v.weight", "F32", [320], f32(vector))]))
+        got = self.quantize(model, "F16")["rms_error"]
+        self.assertAlmostEqual(got / rms(a + b, struct.unpack("<256e", f16(a + b))), 1, delta=1e-9)
+
     def test_formats(self):
         """Read again, each is not worse than plain rounding with its codes; the error that is told is the true one."""
         self.assertEqual(sorted(PLAIN), sorted(BLOCKS))
