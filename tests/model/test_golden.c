@@ -47,6 +47,13 @@ static const golden_case cases[] = {
     {"qwen3-f32", "qwen3", GGUF_TYPE_F32, GGUF_TYPE_F32, false, false, KV_F32},
     {"qwen3-q8_0", "qwen3", GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, true, false, KV_F16},
     {"qwen3-q4_k-q6_k", "qwen3", GGUF_TYPE_Q4_K, GGUF_TYPE_Q6_K, false, false, KV_F32},
+    {"llama-q4_1-q5_1", "llama", GGUF_TYPE_Q4_1, GGUF_TYPE_Q5_1, false, false, KV_F16},
+    {"llama-q5_0-q5_k", "llama", GGUF_TYPE_Q5_0, GGUF_TYPE_Q5_K, false, false, KV_F16},
+    {"llama-q2_k-q3_k", "llama", GGUF_TYPE_Q2_K, GGUF_TYPE_Q3_K, false, false, KV_F16},
+    {"llama-iq4_nl-iq4_xs", "llama", GGUF_TYPE_IQ4_NL, GGUF_TYPE_IQ4_XS, false, false, KV_F16},
+    {"llama-mxfp4-nvfp4", "llama", GGUF_TYPE_MXFP4, GGUF_TYPE_NVFP4, false, false, KV_F16},
+    {"llama-tq1_0-tq2_0", "llama", GGUF_TYPE_TQ1_0, GGUF_TYPE_TQ2_0, false, false, KV_F16},
+    {"llama-q1_0-q2_0", "llama", GGUF_TYPE_Q1_0, GGUF_TYPE_Q2_0, false, false, KV_F16},
 };
 
 #define N_CASES (sizeof cases / sizeof *cases)
