@@ -293,8 +293,9 @@ static const load_case cases[] = {
     /* types */
     {{TENSOR("blk.1.attn_norm.weight", Q8_0, 64, 0)}, ST_UNSUPPORTED, "blk.1.attn_norm.weight", "type Q8_0"},
     {{TENSOR("blk.1.attn_norm.weight", F16, 64, 0)}, ST_OK, "", NULL},
-    {{TENSOR("blk.1.ffn_up.weight", Q5_0, 64, 96)}, ST_UNSUPPORTED, "blk.1.ffn_up.weight", "type Q5_0"},
-    {{TENSOR("token_embd.weight", Q5_1, 64, 300)}, ST_UNSUPPORTED, "token_embd.weight", "type Q5_1"},
+    {{TENSOR("blk.1.ffn_up.weight", Q5_0, 64, 96)}, ST_OK, "", NULL},
+    {{TENSOR("blk.1.ffn_up.weight", Q8_1, 64, 96)}, ST_UNSUPPORTED, "blk.1.ffn_up.weight", "type Q8_1"},
+    {{TENSOR("token_embd.weight", Q8_1, 64, 300)}, ST_UNSUPPORTED, "token_embd.weight", "type Q8_1"},
     {{TENSOR("blk.1.ffn_up.weight", I32, 64, 96)}, ST_UNSUPPORTED, "blk.1.ffn_up.weight", "type I32"},
 };
 
