@@ -371,6 +371,41 @@ static void test_odd_scales(void **state)
     }
 }
 
+/* One product with the largest code, 12 halves, and an activation of 127 * 2^shift: exact, whatever the scale. */
+static double one_product(const kern_table *t, gguf_type type, const uint8_t *scale, size_t n_scale,
+                          int shift)
+{
+    uint8_t block[36] = {0};
+    float x[64] = {ldexpf(127.0f, shift)};
+    size_t k = gguf_type_info_of((uint32_t)type).block_values;
+    float y;
+    memcpy(block, scale, n_scale);
+    block[n_scale] = 0x07;
+    kern_matrix mat = matrix_of(type, 1, k, block);
+    mm_act g = mm_act_of(t, type, x, 1, k, GUARD_END);
+    product(t, &mat, &g.a, &y);
+    mm_act_free(&g);
+    return (double)y;
+}
+
+/* Every scale byte of MXFP4 (E8M0: 2^(e - 127)) and NVFP4 (E4M3 without its sign, NaN as zero). */
+static void test_byte_scales(void **state)
+{
+    (void)state;
+    const kern_table *t;
+    for (int s = -1; (t = sets_next(&s));) {
+        for (int byte = 0; byte < 256; byte++) {
+            uint8_t scale[4] = {(uint8_t)byte};
+            int shift = byte < 127 ? 40 : -40; /* where the result is a normal number */
+            assert_true(one_product(t, GGUF_TYPE_MXFP4, scale, 1, shift) ==
+                        ldexp(6 * 127, byte - 127 + shift));
+            int exponent = byte >> 3 & 15, fraction = byte & 7;
+            double value = exponent ? ldexp(8 + fraction, exponent - 10) : ldexp(fraction, -9);
+            assert_true(one_product(t, GGUF_TYPE_NVFP4, scale, 4, 0) == (byte == 0x7F ? 0 : 6 * 127 * value));
+        }
+    }
+}
+
 /* A row with a NaN: its results are those of a zero row, its neighbours' bits those without it. */
 static void test_bad_row(void **state)
 {
@@ -433,7 +468,8 @@ int main(void)
         cmocka_unit_test(test_avx2_is_its_own), cmocka_unit_test(test_oracle),
         cmocka_unit_test(test_same_bits),       cmocka_unit_test(test_many_rows),
         cmocka_unit_test(test_extremes),        cmocka_unit_test(test_odd_scales),
-        cmocka_unit_test(test_bad_row),         cmocka_unit_test(test_every_set_ran),
+        cmocka_unit_test(test_byte_scales),     cmocka_unit_test(test_bad_row),
+        cmocka_unit_test(test_every_set_ran),
     };
     return cmocka_run_group_tests_name("kern matmul", tests, NULL, NULL);
 }
