@@ -1,5 +1,6 @@
 #include "cmd/quantize_stream.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -82,6 +83,7 @@ void quantize_stream_free(quantize_stream *s)
 static uint64_t offset_of(gguf_type type, uint64_t at)
 {
     gguf_type_info info = gguf_type_info_of((uint32_t)type);
+    assert(info.block_values > 0);
     return at / info.block_values * info.block_bytes;
 }
 
@@ -159,6 +161,7 @@ static status take_results(quantize_stream *s, size_t n_chunks, err *e)
 static status encode_slice(quantize_stream *s, const tensor_source *src, uint64_t offset, err *e)
 {
     const gguf_type_info to = gguf_type_info_of((uint32_t)src->step.type);
+    assert(to.block_bytes > 0); /* the plan knows the type */
     uint64_t n_all = src->t->dims[0] * src->t->dims[1] * src->t->dims[2] * src->t->dims[3];
     s->now = src;
     s->first = offset / to.block_bytes * to.block_values;

@@ -334,9 +334,9 @@ static status tensors_grow(gguf_writer *w)
     return ST_OK;
 }
 
-/* Adds the tensor; *out is its place, for the caller to say where the data comes from. */
+/* `source` tells where the data comes from, and nothing else. */
 static status tensor_add(gguf_writer *w, const char *name, gguf_type type, const uint64_t *dims,
-                         uint32_t n_dims, out_tensor **out, err *e)
+                         uint32_t n_dims, const out_tensor *source, err *e)
 {
     size_t len = strlen(name);
     uint64_t n_bytes = 0;
@@ -357,33 +357,26 @@ static status tensor_add(gguf_writer *w, const char *name, gguf_type type, const
         return err_set(e, ST_NOMEM, NULL, "cannot add tensor %.100s: out of memory", name);
     }
     out_tensor *t = &w->tensors[w->n_tensors++];
-    *t = (out_tensor){.name = own, .name_len = len, .type = type, .n_dims = n_dims, .n_bytes = n_bytes};
+    *t = *source;
+    t->name = own;
+    t->name_len = len;
+    t->type = type;
+    t->n_dims = n_dims;
+    t->n_bytes = n_bytes;
     memcpy(t->dims, dims, n_dims * sizeof *dims);
-    *out = t;
     return ST_OK;
 }
 
 status gguf_writer_tensor(gguf_writer *w, const char *name, gguf_type type, const uint64_t *dims,
                           uint32_t n_dims, const void *data, err *e)
 {
-    out_tensor *t = NULL;
-    status st = tensor_add(w, name, type, dims, n_dims, &t, e);
-    if (st == ST_OK) {
-        t->data = data;
-    }
-    return st;
+    return tensor_add(w, name, type, dims, n_dims, &(out_tensor){.data = data}, e);
 }
 
 status gguf_writer_tensor_pieces(gguf_writer *w, const char *name, gguf_type type, const uint64_t *dims,
                                  uint32_t n_dims, gguf_piece_fn fn, void *ctx, err *e)
 {
-    out_tensor *t = NULL;
-    status st = tensor_add(w, name, type, dims, n_dims, &t, e);
-    if (st == ST_OK) {
-        t->fn = fn;
-        t->ctx = ctx;
-    }
-    return st;
+    return tensor_add(w, name, type, dims, n_dims, &(out_tensor){.fn = fn, .ctx = ctx}, e);
 }
 
 static uint64_t padding_of(const gguf_writer *w, uint64_t n)
