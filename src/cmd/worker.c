@@ -23,8 +23,10 @@ static void read_environment(char control[64], bool *has_control, int *status_fd
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const char *value = getenv(names[i]);
         if (value && !*has_control) {
-            *has_control = true; /* one too long for an int stays too long */
-            snprintf(control, 64, "%s", value);
+            *has_control = true;
+            if (snprintf(control, 64, "%s", value) >= 64) {
+                control[0] = '\0'; /* its beginning alone might name a descriptor */
+            }
         }
         unsetenv(names[i]);
     }
@@ -45,7 +47,8 @@ int cmd_worker(int argc, char **argv)
         {"max-sessions", 0, ARG_INT, &max_sessions, INT32_MIN, INT32_MAX,
          "N  slots, the anonymous one included (8)"},
         {"no-warm", 0, ARG_FLAG, &no_warm, 0, 0, "never reuse what a session has read"},
-        {"no-sandbox", 0, ARG_FLAG, &no_sandbox, 0, 0, "for debuggers: keep all rights while reading the model"},
+        {"no-sandbox", 0, ARG_FLAG, &no_sandbox, 0, 0,
+         "for debuggers: keep all rights while reading the model"},
         {"prefix-ids", 0, ARG_TEXT, &prefix, 0, 0, "IDS  token ids before every prompt"},
         {"slow-reader-timeout", 0, ARG_INT, &slow_reader_s, 1, 1000000,
          "SECONDS  after which a paused request ends (120)"},

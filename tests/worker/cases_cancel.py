@@ -70,6 +70,12 @@ class Descriptors(PipeCase):
         for value in ("", " ", "x", "-1", "+7", "7 ", "7.0", "0x7", "2147483648", "99999999999999999999"):
             self.refused(value).finish()
 
+    def test_a_number_with_a_long_tail(self):
+        frm, to = self.pipe()
+        for tail in ("x", " " * 64, "x" * 100):
+            self.refused(str(frm).rjust(64, "0") + tail, pass_fds=(frm,)).finish()
+        self.close(frm, to)
+
     def test_standard_descriptors_are_left_alone(self):
         for value in ("0", "1", "2", "00", "02"):
             w = self.refused(value)  # stdin is a FIFO, and readable: it still is stdin

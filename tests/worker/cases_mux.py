@@ -193,11 +193,13 @@ class Together(Case):
         w.send(gen("run", **endless()))
         self.assertIn("accepted", w.recv())
         text = "the cat sat on the mat. " * 300000  # 7 MB: hundreds of milliseconds
+        w.send(op("run", "pause"))  # it must not end while the long lines are read
         w.send(op("big", "count", text=text), gen("gone", prompt=text), op("gone", "cancel"))
         gone = w.recv_until_last("gone")
         self.assertEqual((len(gone), gone[0]["reason"]), (1, "cancelled"))
         self.assertNotIn("big", w.kept)  # before the text that is in front of it is done
         before = len(w.kept["run"])
+        w.send(op("run", "continue"))
         self.assertGreater(w.recv_of("big")["count"], 1000000)
         self.assertGreater(len(w.kept["run"]), before)
         w.send(op("run", "cancel"))
