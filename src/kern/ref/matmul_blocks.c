@@ -6,6 +6,7 @@
  * activations while it lies in the first cache. The accumulator waits in y between strips, so no cut of rows,
  * batches or strips changes an operation.
  */
+#include <assert.h>
 #include <math.h>
 
 #include "kern/ref/matmul_codes.h"
@@ -86,6 +87,7 @@ static void strip_unpack(const kern_matrix *w, const matmul_format *f, size_t ro
                          matmul_codes *out)
 {
     gguf_type_info info = gguf_type_info_of((uint32_t)w->type);
+    assert(info.block_values > 0);
     const uint8_t *block =
         (const uint8_t *)w->data + row * w->row_bytes + at / info.block_values * info.block_bytes;
     for (size_t i = 0; i < n; i += info.block_values, block += info.block_bytes) {
@@ -98,7 +100,7 @@ static void act_widen(const kern_act *a, size_t r, size_t width, size_t at, size
     size_t first = r * a->n_blocks + at / width;
     const int8_t *q = a->q + first * width;
     for (size_t i = 0; i < n; i++) {
-        out->q[i] = q[i];
+        out->q[i] = (int16_t)q[i];
     }
     out->sums = a->sums + first * width / MATMUL_RUN;
     out->d = a->d + first;

@@ -39,6 +39,6 @@ typedef struct matmul_format {
 matmul_format matmul_format_q32(gguf_type type);
 matmul_format matmul_format_q256(gguf_type type);
 
-extern const int8_t matmul_iq4_values[16]; /* the codebook of IQ4_NL and IQ4_XS */
+extern const int16_t matmul_iq4_values[16]; /* the codebook of IQ4_NL and IQ4_XS */
 
 #endif

@@ -114,7 +114,7 @@ static void decode_q6_k(const uint8_t *block, size_t at, matmul_codes *out)
     const int8_t *scales = (const int8_t *)(block + offsetof(block_q6_k, scales));
     out->d[run] = half_at(block, offsetof(block_q6_k, d));
     for (size_t j = 0; j < RUNS; j++) {
-        out->sc[run + j] = scales[j];
+        out->sc[run + j] = (int16_t)scales[j];
     }
     for (size_t n = 0; n < 8; n++) { /* runs of 32 values, four in each half */
         const uint8_t *low = block + offsetof(block_q6_k, ql) + 64 * (n / 4) + 32 * (n % 2);

@@ -6,10 +6,10 @@
 #include "base/le.h"
 #include "kern/ref/matmul_codes.h"
 
-static const int8_t fp4_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+static const int16_t fp4_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
-const int8_t matmul_iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                      1,    13,   25,  38,  53,  69,  89,  113};
+const int16_t matmul_iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                       1,    13,   25,  38,  53,  69,  89,  113};
 
 /* Sixteen bytes: values 0 to 15 are the low nibbles, 16 to 31 the high ones. */
 static void put_nibbles(const uint8_t *qs, int less, int16_t *q)
@@ -29,7 +29,7 @@ static void put_fifth_bits(const uint8_t *qh, int16_t *q)
     }
 }
 
-static void put_looked_up(const uint8_t *qs, const int8_t *values, int16_t *q)
+static void put_looked_up(const uint8_t *qs, const int16_t *values, int16_t *q)
 {
     for (size_t i = 0; i < 16; i++) {
         q[i] = values[qs[i] & 15];
@@ -70,7 +70,7 @@ static void decode_q8_0(const uint8_t *block, size_t at, matmul_codes *out)
     const int8_t *qs = (const int8_t *)(block + offsetof(block_q8_0, qs));
     out->d[at / MATMUL_RUN] = fp16_to_f32(le16_get(block));
     for (size_t i = 0; i < 32; i++) {
-        out->q[at + i] = qs[i];
+        out->q[at + i] = (int16_t)qs[i];
     }
 }
 
