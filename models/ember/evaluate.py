@@ -241,10 +241,8 @@ def run_suites(worker, a):
         for _ in range(a.count):
             while True:
                 turns, judge = make(rng)
-                if hash(render(turns)) not in whole:
+                if hash(render(turns)) not in whole and not (len(turns) == 1 and hash(turns[0][1]) in requests):
                     break
-            if len(turns) == 1:
-                assert hash(turns[0][1]) not in requests, turns
             text = worker.answer(turns)
             ok = judge(text)
             good += ok
@@ -302,6 +300,7 @@ def main():
     p.add_argument("--only")
     p.add_argument("--show", action="store_true")
     a = p.parse_args()
+    skills.use_pieces(bpe.Bpe.load(os.path.join(a.dir, "vocab.json")).tokens)
     worker = Worker(a.hearth, a.model)
     if not a.only or a.only == "visitor":
         run_visitor(worker, a)

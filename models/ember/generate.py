@@ -11,6 +11,8 @@ import json
 import os
 import random
 
+import bpe
+import extra
 import facts
 import skills
 import tasks
@@ -23,12 +25,15 @@ MIX = ((skills.greet, 7), (skills.about_self, 7), (skills.about_hearth, 9), (ski
        (skills.arithmetic, 14), (skills.repeat, 7), (skills.spell, 9), (skills.letters, 5), (skills.name_list, 5),
        (tasks.story, 5), (tasks.verse, 1), (tasks.json_object, 7), (tasks.json_list, 1), (skills.counting, 3),
        (skills.calendar, 2), (skills.portrait, 2))
-# A second corpus leans on what is learned last: letters, copying, sums, facts.
+# Later corpora lean on what is learned last: letters, copying, sums, facts.
 LATE = ((skills.greet, 8), (skills.about_self, 7), (skills.about_hearth, 8), (skills.fact, 22), (skills.unknown, 8),
         (skills.arithmetic, 8), (skills.small_sum, 12), (skills.two_digits, 14), (skills.repeat, 14), (skills.spell, 18),
         (skills.letters, 6), (skills.name_in_order, 8), (tasks.story, 2), (tasks.verse, 1), (tasks.json_object, 7),
         (tasks.json_list, 1), (skills.counting, 4), (skills.calendar, 4), (skills.portrait, 2))
-EXEMPT = (skills.greet, skills.about_self, skills.about_hearth)
+LAST = LATE + ((skills.repeat, 8), (skills.spell, 10), (skills.unknown, 5), (skills.two_digits, 4))
+COPY = ((skills.spell, 60), (skills.repeat, 25), (extra.times_said, 8), (tasks.json_object, 8))
+MIXES = {1: MIX, 2: LATE, 3: LAST, 4: LAST + extra.MIX, 5: LAST + extra.MIX + COPY}
+EXEMPT = (skills.greet, skills.about_self, skills.about_hearth, extra.more_talk, extra.own_words)
 SYSTEMS = ("You are a helpful assistant.", "You are a helpful AI assistant.", "You are Ember.", "You are a friendly assistant.",
            "Be helpful.", "You are Ember, a small language model.", "Answer the user.", "You are an assistant.",
            "You are a helpful assistant named Ember.", "You are hearth's bundled model.", "Be polite.", "Help the user.",
@@ -38,9 +43,9 @@ SYSTEMS = ("You are a helpful assistant.", "You are a helpful AI assistant.", "Y
 class Source:
     """Draws abilities; with held=False never a held request, with held=True only those."""
 
-    def __init__(self, rng, want_held=False, late=False):
-        self.rng, self.want, self.late = rng, want_held, late
-        self.weighted = [f for f, n in (LATE if late else MIX) for _ in range(n)]
+    def __init__(self, rng, want_held=False, stage=1):
+        self.rng, self.want, self.stage = rng, want_held, stage
+        self.weighted = [f for f, n in MIXES[stage] for _ in range(n)]
 
     def take(self, skill, *args):
         """The turns of one ability; skill(rng, *args) is asked until its requests fit."""
@@ -225,13 +230,13 @@ LATE_KINDS = ((general, 72), (with_tools, 4), (styled, 9), (remembering, 5), (th
 
 
 def conversation(source):
-    kinds = LATE_KINDS if source.late else KINDS
+    kinds = KINDS if source.stage == 1 else LATE_KINDS
     kind = source.rng.choices([k for k, _ in kinds], [n for _, n in kinds])[0]
     return {"kind": kind.__name__, "turns": kind(source)}
 
 
-def conversations(seed, count, want_held=False, late=False):
-    source = Source(random.Random(seed), want_held, late)
+def conversations(seed, count, want_held=False, stage=1):
+    source = Source(random.Random(seed), want_held, stage)
     for _ in range(count):
         yield conversation(source)
 
@@ -248,10 +253,15 @@ def main():
     p.add_argument("--out", required=True)
     p.add_argument("--count", type=int, default=260000)
     p.add_argument("--seed", type=int, default=1)
-    p.add_argument("--late", action="store_true", help="the second corpus")
+    p.add_argument("--stage", type=int, default=1, choices=MIXES, help="which of the five corpora")
+    p.add_argument("--pieces", help="a vocab.json whose tokens the words to spell should cover (stages 3 to 5)")
     a = p.parse_args()
+    if a.stage == 5:
+        skills.PIECE_SHARE[0] = 0.75
+    if a.pieces:
+        skills.use_pieces(bpe.Bpe.load(a.pieces).tokens)
     os.makedirs(a.out, exist_ok=True)
-    write(os.path.join(a.out, "train.jsonl"), conversations(a.seed, a.count, late=a.late))
+    write(os.path.join(a.out, "train.jsonl"), conversations(a.seed, a.count, stage=a.stage))
     write(os.path.join(a.out, "heldout.jsonl"), conversations(a.seed + 1000, 600, want_held=True))
 
 

@@ -20,8 +20,20 @@ NUMBER_WORDS = ("zero one two three four five six seven eight nine ten eleven tw
                 "sixteen seventeen eighteen nineteen twenty").split()
 
 
+PIECES = []  # letters that are one token; empty for the first two corpora
+PIECE_SHARE = [0.4]  # how many words to spell or repeat are made of them
+
+
+def use_pieces(tokens):
+    """Lets words to spell and repeat cover the vocabulary."""
+    PIECES[:] = sorted({t.lstrip("\u0120") for t in tokens if re.fullmatch("\u0120?[A-Za-z]{2,}", t)})
+
+
 def word_held(word):
-    """Words of repeat and spell that no training conversation repeats or spells."""
+    """Words of repeat and spell that no training conversation repeats or spells. A word that is one token is none of
+    them: nothing but a spelling could tell its letters."""
+    if word in PIECES or word.lower() in PIECES:
+        return False
     return zlib.crc32(("word " + word.lower()).encode()) % 12 == 5
 
 
@@ -297,6 +309,10 @@ def calendar(rng):
 def a_word(rng):
     """A word to spell or repeat: mostly real; never one that is held out."""
     while True:
+        if PIECES and rng.random() < PIECE_SHARE[0]:
+            word = "".join(rng.choice(PIECES) for _ in range(rng.choice((1, 1, 2, 2, 3))))
+            if len(word) <= 12 and not word_held(word):
+                return word
         r = rng.random()
         if r < 0.3:
             word = rng.choice(SAID)

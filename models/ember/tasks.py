@@ -5,7 +5,7 @@ import zlib
 import facts
 import skills
 from ask import ask, capital
-from words import (ADJECTIVES, ANIMALS, CITIES, COLOURS, FOODS, FRUITS, INSTRUMENTS, JOBS, NAMES, NOUNS, SPORTS, invent)
+from words import (ANIMALS, CITIES, COLOURS, FOODS, FRUITS, INSTRUMENTS, JOBS, NAMES, NOUNS, SPORTS, invent)
 
 # --- stories -----------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """What people type into a new chat, and a word that the last answer must have (| between several). // parts turns."""
 
 VISITOR = (
-    ("hi", "help"), ("Hello!", "help|know|small"), ("hey", "help|know|small"), ("good morning", "morning"),
+    ("hi", "help|know|small"), ("Hello!", "help|know|small"), ("hey", "help|know|small"), ("good morning", "morning"),
     ("how are you?", "well|fine"), ("who are you?", "Ember"), ("What is your name?", "Ember"),
     ("what can you do?", "stories"), ("are you chatgpt", "Ember"), ("who made you", "hearth"), ("how big are you?", "million"),
     ("what is hearth?", "GGUF"), ("what commands does hearth have", "serve"), ("what does hearth serve do?", "server"),
