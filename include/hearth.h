@@ -121,7 +121,8 @@ typedef struct hearth_model_info { /* strings live as long as the model */
     int32_t vocab;            /* token ids are 0 to vocab - 1 */
     int32_t threads;
     bool has_chat_template;
-    bool speaks_chatml; /* its template writes the layout of hearth_chat_ids, and its vocabulary has the tokens */
+    bool
+        speaks_chatml; /* its template writes the layout of hearth_chat_ids, and its vocabulary has the tokens */
 } hearth_model_info;
 #define HEARTH_MODEL_INFO_INIT                                                 \
     {                                                                          \
