@@ -141,7 +141,7 @@ static void test_logprobs(void **state)
     const frame_logprob top[] = {{.token = 1, .logprob = -0.5, .text = TEXT("A")},
                                  {.token = 2, .logprob = -1, .text = TEXT("A")},
                                  {.token = 3, .logprob = -2, .text = TEXT("\0")},
-                                 {.token = 4, .logprob = -FLT_MAX, .text = TEXT("\xff")}};
+                                 {.token = 4, .logprob = -(double)FLT_MAX, .text = TEXT("\xff")}};
     const frame_logprob tokens[] = {
         {.token = 9, .logprob = -3, .text = TEXT("\xc3"), .top = top, .n_top = 4},
         {.token = 8, .logprob = 0, .text = TEXT("\x84")},
