@@ -190,7 +190,7 @@ def thinking(rng):
 
 def unknown(rng):
     q, _ = draw(rng, lambda r: skills.unknown(r)[0])
-    return [("user", q)], lambda t: t.startswith("I do not know")
+    return [("user", q)], lambda t: t.startswith(("I do not know", "I do not understand"))
 
 
 def conversation(kind):
@@ -200,8 +200,18 @@ def conversation(kind):
     return make
 
 
+def repeated(often):
+    """Held-out words or sentences to be said once, or so many times."""
+    def make(rng):
+        while True:
+            turns, judge = single(rng, lambda r: skills.repeat(r, held_word))
+            if often == bool(re.search("twice|times", turns[0][1])):
+                return turns, judge
+    return make
+
+
 SUITES = {
-    "repeat (held-out words)": lambda r: single(r, lambda q: skills.repeat(q, held_word)),
+    "repeat (held-out words)": repeated(False), "repeat two to four times (held-out words)": repeated(True),
     "spell (held-out words)": lambda r: single(r, lambda q: skills.spell(q, held_word)),
     "one digit +": one_digit(skills.PLUS, "+"), "one digit *": one_digit(skills.TIMES, "*"),
     "one digit -": one_digit(skills.MINUS, "-"), "two digits +": two_digit,
