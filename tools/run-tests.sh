@@ -7,8 +7,8 @@ export UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1}
 dir=$1
 shift
-# Two a core: what the daemon's tests do most is wait.
-meson test -C "$dir" --no-rebuild --print-errorlogs --num-processes $(($(nproc) * 2)) "$@"
+# Two a core: what the daemon's tests do most is wait. Limits of time are there to end what hangs, on slow machines too.
+meson test -C "$dir" --no-rebuild --print-errorlogs --num-processes $(($(nproc) * 2)) --timeout-multiplier 5 "$@"
 rc=$?
 /usr/bin/python3 tools/test_summary.py "$dir" || rc=1
 exit $rc
