@@ -148,7 +148,7 @@ static int falling(const void *a, const void *b)
 /* Which k values are not zero: the k largest; their scale is their mean, and each k is tried. */
 double quant_fit_ternary(const float *x, size_t n)
 {
-    double magnitude[QUANT_FIT_MAX], sum = 0;
+    double magnitude[QUANT_FIT_MAX] = {0}, sum = 0;
     scale_best best = {0, 0};
     for (size_t i = 0; i < n; i++) {
         magnitude[i] = fabs((double)x[i]);

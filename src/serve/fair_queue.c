@@ -122,8 +122,8 @@ size_t fair_queue_position(const fair_queue *q, const fair_item *item)
     for (const fair_item *i = item->prev; i; i = i->prev) {
         depth++;
     }
-    size_t n = depth + 1,
-           rounds = depth + 1; /* keys before it in the round get one turn more than the rest */
+    size_t rounds = depth + 1; /* keys before it in the round get one turn more than the rest */
+    size_t n = rounds;         /* its own key's turns */
     const fair_key *k = q->turn;
     do {
         if (k == item->of) {
