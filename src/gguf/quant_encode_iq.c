@@ -114,7 +114,7 @@ static double choose_run(const iq_form *f, const float *x, double scale, unsigne
     bool has_signs = f->kind == IQ_SIGNS_EVEN || f->kind == IQ_SIGNS_FREE;
     double error = 0;
     run->minus = 0;
-    for (size_t at = 0; at < f->n_run; at += n_dims) {
+    for (size_t at = 0, g = 0; at < f->n_run; at += n_dims, g++) {
         double t[QUANT_GRID_MAX_DIMS], best = HUGE_VAL;
         if (at % 8 == 0) {
             run->signs[at / 8] = has_signs ? signs_of(x + at, f->kind == IQ_SIGNS_EVEN) : 0;
@@ -134,9 +134,9 @@ static double choose_run(const iq_form *f, const float *x, double scale, unsigne
             }
             double distance = nearest_point(f->grid, levels, t, &index);
             if (distance < best) {
-                unsigned bit = 1u << at / n_dims;
+                unsigned bit = 1u << g;
                 best = distance;
-                run->index[at / n_dims] = index;
+                run->index[g] = index;
                 run->minus = side == DELTA_MINUS ? run->minus | bit : run->minus & ~bit;
             }
         }
@@ -158,9 +158,8 @@ static void run_sums(const iq_form *f, const float *x, const iq_run *run, double
 {
     bool has_signs = f->kind == IQ_SIGNS_EVEN || f->kind == IQ_SIGNS_FREE;
     *sxl = *sll = 0;
-    for (size_t at = 0; at < f->n_run; at += f->grid->n_dims) {
+    for (size_t at = 0, g = 0; at < f->n_run; at += f->grid->n_dims, g++) {
         int8_t point[QUANT_GRID_MAX_DIMS];
-        size_t g = at / f->grid->n_dims;
         double delta = has_signs ? 0 : run->minus >> g & 1u ? -IQ1_DELTA : IQ1_DELTA;
         quant_grid_point(f->grid, run->index[g], point);
         for (size_t i = 0; i < f->grid->n_dims; i++) {

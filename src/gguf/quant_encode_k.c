@@ -162,7 +162,8 @@ void quant_encode_q3_k(const float *x, void *block)
         b->scales[8 + j % 4] |= (uint8_t)((code >> 4) << 2 * (j / 4));
     }
     for (size_t i = 0; i < 256; i++) {
-        int code = quant_fit_code((double)x[i], d * scale[i / 16], -4, 3) + 4;
+        size_t group = i / 16;
+        int code = quant_fit_code((double)x[i], d * scale[group], -4, 3) + 4;
         b->qs[32 * (i / 128) + i % 32] |= (uint8_t)((code & 3) << 2 * (i % 128 / 32));
         b->hmask[i % 32] |= (uint8_t)((code >> 2) << i / 32);
     }

@@ -126,7 +126,8 @@ double quant_fit_scale(const float *x, size_t n, quant_scale_form form)
     double extreme = quant_fit_extreme(x, n);
     scale_best best = {0, 0};
     for (int trial = 0; trial < form.n_trials; trial++) {
-        double d = extreme / (form.steps - TRIAL_STEP * (trial - form.n_trials / 2));
+        int aside = trial - form.n_trials / 2;
+        double d = extreme / (form.steps - TRIAL_STEP * aside);
         double sll = 0, sxl = 0;
         for (size_t i = 0; i < n; i++) {
             double v = (double)x[i], w = form.is_weighted ? v * v : 1;
@@ -184,7 +185,8 @@ double quant_fit_codebook(const float *x, size_t n, const int8_t *values)
         return 0;
     }
     for (int trial = 0; trial < 2 * CODEBOOK_TRIALS; trial++) {
-        double part = 1 + CODEBOOK_TRIAL_STEP * (trial / 2 - CODEBOOK_TRIALS / 2);
+        int aside = trial / 2 - CODEBOOK_TRIALS / 2;
+        double part = 1 + CODEBOOK_TRIAL_STEP * aside;
         double inverse = ends[trial % 2] * part / extreme, sll = 0, sxl = 0;
         for (size_t i = 0; i < n; i++) {
             double v = (double)x[i], l = values[quant_fit_nearest(v * inverse, values, 16)];

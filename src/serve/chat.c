@@ -62,7 +62,7 @@ static bool read_part(const json *part, const char *path, wire_string *out, err 
 static bool read_parts(generation *g, const json *list, const char *path, wire_string *out, err *e)
 {
     size_t total = 0;
-    wire_string part;
+    wire_string part = {"", 0};
     for (size_t i = 0; i < json_len(list); i++) {
         if (!read_part(json_at(list, i), path, &part, e)) {
             return false;

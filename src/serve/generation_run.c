@@ -504,7 +504,8 @@ void generation_run_start(const api_context *api, const generation_route *route,
 {
     err e;
     generation_run *r = NULL;
-    if (make_run(api, route, c, key, body, len, &r, &e) != ST_OK) {
+    make_run(api, route, c, key, body, len, &r, &e);
+    if (!r) {
         api_reply_err(c, &e);
         return;
     }

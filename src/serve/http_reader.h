@@ -41,7 +41,7 @@
     X("x-hearth-session")    \
     X("accept")
 enum {
-#define X(name) +1
+#define X(name) +1 /* NOLINT(bugprone-macro-parentheses): a term of a sum */
     HTTP_N_KEPT = HTTP_KEPT_HEADERS(X)
 #undef X
 };

@@ -5,7 +5,7 @@
 #include <string.h>
 
 static const char *const route_paths[METRIC_ROUTES] = {
-#define X(name, path) [METRIC_ROUTE_##name] = path,
+#define X(name, path) [METRIC_ROUTE_##name] = (path),
     METRIC_ROUTE_LIST(X)
 #undef X
 };
