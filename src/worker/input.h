@@ -29,7 +29,7 @@ typedef struct input {
     inbox *box;
     halt *halt;
     control *control;
-    const output *out; /* how far the writer is, for the control pipe */
+    output *out;       /* how far the writer is, for the control pipe */
     const bell *bell;  /* rung when a running request was cancelled */
     status_page *page; /* input_lines is kept in it */
     const clock_src *clock;

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,7 +36,9 @@ struct output {
     buf staged;
     uint64_t handed_over; /* bytes */
 
-    atomic_uint_fast64_t written; /* bytes; release by the writer, acquire in output_written */
+    pthread_mutex_t
+        writing;      /* held over one write, which never blocks: who asks sees what the other end may see */
+    uint64_t written; /* bytes; guarded by writing */
 
     pthread_mutex_t mu;
     /* guarded by mu */
@@ -100,9 +101,12 @@ uint64_t output_said(output *o)
     return o->handed_over + o->staged.len;
 }
 
-uint64_t output_written(const output *o)
+uint64_t output_written(output *o)
 {
-    return atomic_load_explicit(&o->written, memory_order_acquire);
+    pthread_mutex_lock(&o->writing);
+    uint64_t n = o->written;
+    pthread_mutex_unlock(&o->writing);
+    return n;
 }
 
 /*
@@ -146,20 +150,23 @@ static bool write_some(output *o)
 {
     const char *p = o->chunk + o->chunk_at;
     size_t len = o->chunk_len - o->chunk_at;
+    pthread_mutex_lock(&o->writing);
     ssize_t n = o->is_socket ? send(o->fd, p, len, MSG_DONTWAIT | MSG_NOSIGNAL) : write(o->fd, p, len);
+    int why = errno;
+    o->written += n > 0 ? (uint64_t)n : 0;
+    uint64_t all = o->written;
+    pthread_mutex_unlock(&o->writing);
     if (n >= 0) {
         o->chunk_at += (size_t)n;
-        uint64_t all =
-            atomic_fetch_add_explicit(&o->written, (uint64_t)n, memory_order_release) + (uint64_t)n;
         if (o->page) {
             status_page_set(o->page, STATUS_ROW_OUTPUT_BYTES, all);
         }
         return true;
     }
-    if (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK) {
+    if (why == EINTR || why == EAGAIN || why == EWOULDBLOCK) {
         return true;
     }
-    return output_lost(o, strerror(errno));
+    return output_lost(o, strerror(why));
 }
 
 /* Waits for work, room, the end or a loss. False when the writer has to end. */
@@ -288,6 +295,7 @@ static void release(output *o)
     }
     buf_release(&o->staged);
     buf_release(&o->pending);
+    pthread_mutex_destroy(&o->writing);
     pthread_mutex_destroy(&o->mu);
     mem_free(o);
 }
@@ -298,7 +306,8 @@ status output_open(int fd, halt *h, const bell *b, output **out, err *e)
     if (!o) {
         return err_set(e, ST_NOMEM, NULL, "out of memory for the writer");
     }
-    pthread_mutex_init(&o->mu, NULL); /* a plain mutex: cannot fail on Linux */
+    pthread_mutex_init(&o->mu, NULL); /* plain mutexes: cannot fail on Linux */
+    pthread_mutex_init(&o->writing, NULL);
     o->halt = h;
     o->bell = b;
     o->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -50,6 +50,6 @@ bool output_has_room(output *o); /* what is staged counts */
 uint64_t output_said(output *o); /* bytes staged since the start, handed over or not */
 
 /* Any thread: bytes written since the start. */
-uint64_t output_written(const output *o);
+uint64_t output_written(output *o);
 
 #endif
