@@ -60,9 +60,10 @@ bool cpu_has_avx512(void)
 bool cpu_has_amx(void)
 {
     const unsigned bf16_tile_int8 = BIT(22) | BIT(24) | BIT(25);
+    const unsigned vbmi_gfni = BIT(1) | BIT(8);
     cpu_regs seven;
     return cpu_has_avx512() && (xcr0_read() & XCR0_AMX) == XCR0_AMX && leaf_read(7, &seven) &&
-           (seven.d & bf16_tile_int8) == bf16_tile_int8 &&
+           (seven.d & bf16_tile_int8) == bf16_tile_int8 && (seven.c & vbmi_gfni) == vbmi_gfni &&
            syscall(SYS_arch_prctl, REQ_XCOMP_PERM, XFEATURE_TILE_DATA) == 0;
 }
 

@@ -12,6 +12,7 @@
 void kern_fill_ref(kern_table *t);        /* all but matmul[] and act_prepare */
 void kern_fill_ref_matmul(kern_table *t); /* matmul[] and act_prepare */
 void kern_fill_avx2(kern_table *t);
-void kern_fill_avx2_matmul(kern_table *t);
+void kern_fill_avx512(kern_table *t);
+void kern_fill_amx(kern_table *t);
 
 #endif

@@ -8,9 +8,9 @@
 #include "kern/fill.h"
 
 #if defined(__x86_64__)
-#define BUILT_AVX2 true
+#define BUILT_X86 true
 #else
-#define BUILT_AVX2 false
+#define BUILT_X86 false
 #endif
 
 static const struct {
@@ -18,9 +18,9 @@ static const struct {
     bool built;
 } sets[KERN_SET_COUNT] = {
     [KERN_REF] = {"ref", true},
-    [KERN_AVX2] = {"avx2", BUILT_AVX2},
-    [KERN_AVX512] = {"avx512", false},
-    [KERN_AMX] = {"amx", false},
+    [KERN_AVX2] = {"avx2", BUILT_X86},
+    [KERN_AVX512] = {"avx512", BUILT_X86},
+    [KERN_AMX] = {"amx", BUILT_X86},
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -42,7 +42,12 @@ static void tables_fill(void)
 #if defined(__x86_64__)
         if (s == KERN_AVX2) {
             kern_fill_avx2(&t);
-            kern_fill_avx2_matmul(&t);
+        }
+        if (s == KERN_AVX512) {
+            kern_fill_avx512(&t);
+        }
+        if (s == KERN_AMX) {
+            kern_fill_amx(&t);
         }
 #endif
         t.set = (kern_set)s;

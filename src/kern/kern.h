@@ -18,54 +18,29 @@
 
 #include "base/status.h"
 #include "gguf/blocks.h"
+#include "kern/act.h"
 #include "kern/kv_layout.h"
 
 #define NUMERICS_VERSION 1
+#define KERN_PANEL       16 /* outputs that are packed and computed together */
 
 typedef enum kern_set { KERN_REF, KERN_AVX2, KERN_AVX512, KERN_AMX, KERN_SET_COUNT } kern_set;
 
-/* What a weight type wants its activations to be (rule 1 and 2). */
-typedef enum kern_act_kind {
-    KERN_ACT_F32,    /* F32 and F16 weights: the float row itself */
-    KERN_ACT_BF16,   /* BF16 weights: rounded to bf16, kept widened as fp32 */
-    KERN_ACT_Q8_32,  /* int8 codes, one d per 32 */
-    KERN_ACT_Q8_256, /* int8 codes, one d per 256 */
-    KERN_ACT_NONE    /* no kernel multiplies this type */
-} kern_act_kind;
-
-kern_act_kind kern_act_kind_of(gguf_type type);
-
 /*
- * m activation rows of k values, prepared for one kind. The caller provides the memory (kern_act_bytes tells
- * how much) and fills f32 / calls act_prepare; kinds are prepared once and used by every matrix that wants
- * them.
+ * A weight matrix: n rows (outputs) of k values (inputs). data is as it lies in the file; packed as kern/pack.h
+ * lays it out, which a table's product wants where wants_packed says so; the other one may be NULL.
  */
-typedef struct kern_act {
-    kern_act_kind kind;
-    size_t m;
-    size_t k;
-    size_t n_blocks; /* ceil(k / 32) or ceil(k / 256); 0 for float kinds */
-    float *f32;      /* [m][k]: float kinds */
-    int8_t *q;       /* [m][n_blocks * block]: codes, zero beyond k */
-    float *d;        /* [m][n_blocks] */
-    int16_t *sums;   /* [m][n_blocks * block / 16]: sum of each 16 codes */
-} kern_act;
-
-/* Bytes of one buffer that holds an act of this kind, shape (0 on overflow), and its set-up inside mem
- * (64-byte aligned). */
-size_t kern_act_bytes(kern_act_kind kind, size_t m, size_t k);
-void kern_act_init(kern_act *a, kern_act_kind kind, size_t m, size_t k, void *mem);
-
-/* A weight matrix as it lies in the file: n rows of k values, each row_bytes long. */
 typedef struct kern_matrix {
     gguf_type type;
-    size_t n; /* outputs */
-    size_t k; /* inputs */
-    size_t row_bytes;
-    const void *data; /* borrowed */
+    size_t n;
+    size_t k;
+    size_t row_bytes;   /* of data */
+    const void *data;   /* borrowed */
+    const void *packed; /* borrowed; any alignment, 64 bytes are fastest */
 } kern_matrix;
 
-/* y[r * y_stride + i] for all rows r of a and i in [n0, n1): output element i of activation row r. */
+/* y[r * y_stride + i] for all rows r of a and i in [n0, n1): output element i of activation row r. n0 is a
+ * multiple of KERN_PANEL, n1 is one or n (the reference takes any). */
 typedef void (*kern_matmul_fn)(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
                                size_t y_stride);
 
@@ -106,6 +81,7 @@ typedef struct kern_table {
      * codes, floats and scales are zero), else left as it is. */
     void (*act_prepare)(kern_act *a, const float *x, size_t r0, size_t r1, uint8_t *bad);
     kern_matmul_fn matmul[GGUF_TYPE_COUNT]; /* NULL for types without a kernel */
+    bool wants_packed[GGUF_TYPE_COUNT];     /* the product reads packed, else data */
 
     void (*rms_norm)(float *y, const float *x, const float *w, size_t n, float eps); /* y may be x */
     void (*add)(float *y, const float *x, size_t n);                                 /* y += x */

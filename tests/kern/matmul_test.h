@@ -5,15 +5,14 @@
 #ifndef HEARTH_TESTS_MATMUL_TEST_H
 #define HEARTH_TESTS_MATMUL_TEST_H
 
+#include "kern/pack.h"
 #include "kern_test.h"
 
-/* The first MM_AVX2_COUNT have kernels of their own in AVX2. */
 static const gguf_type mm_types[] = {
     GGUF_TYPE_F32,   GGUF_TYPE_F16,    GGUF_TYPE_BF16,   GGUF_TYPE_Q8_0,  GGUF_TYPE_Q4_0,  GGUF_TYPE_Q4_K,
     GGUF_TYPE_Q6_K,  GGUF_TYPE_Q4_1,   GGUF_TYPE_Q5_0,   GGUF_TYPE_Q5_1,  GGUF_TYPE_Q2_K,  GGUF_TYPE_Q3_K,
     GGUF_TYPE_Q5_K,  GGUF_TYPE_IQ4_NL, GGUF_TYPE_IQ4_XS, GGUF_TYPE_TQ1_0, GGUF_TYPE_TQ2_0, GGUF_TYPE_MXFP4,
     GGUF_TYPE_NVFP4, GGUF_TYPE_Q1_0,   GGUF_TYPE_Q2_0};
-#define MM_AVX2_COUNT 7
 #define MM_TYPE_COUNT (sizeof mm_types / sizeof *mm_types)
 
 static inline size_t mm_row_bytes(gguf_type type, size_t k)
@@ -125,32 +124,59 @@ static inline void mm_weights_fill(gguf_type type, uint8_t *p, size_t n_bytes, f
 /* Prepared activations whose every array lies between forbidden pages. */
 typedef struct mm_act {
     kern_act a;
-    guard f32, q, d, sums;
+    guard f32, bf16, q, d, sums, totals, halves;
 } mm_act;
+
+#define MM_ACT_PARTS(g)                                                                 \
+    {                                                                                   \
+        &(g)->f32, &(g)->bf16, &(g)->q, &(g)->d, &(g)->sums, &(g)->totals, &(g)->halves \
+    }
 
 static inline mm_act mm_act_new(kern_act_kind kind, size_t m, size_t k, guard_side side)
 {
-    mm_act g = {.a = {.kind = kind, .m = m, .k = k}};
-    if (kind == KERN_ACT_F32 || kind == KERN_ACT_BF16) {
+    mm_act g = {.a = {.kind = kind, .m = m, .k = k, .tile = m <= 8 ? m : 16}};
+    size_t rows = (m + g.a.tile - 1) / g.a.tile * g.a.tile;
+    if (kind == KERN_ACT_F32) {
         g.f32 = guard_new(m * k * sizeof(float), side);
         g.a.f32 = guard_floats(&g.f32);
         return g;
     }
-    size_t block = kind == KERN_ACT_Q8_32 ? 32 : 256;
-    g.a.n_blocks = (k + block - 1) / block;
-    size_t padded = g.a.n_blocks * block;
-    g.q = guard_new(m * padded, side);
-    g.d = guard_new(m * g.a.n_blocks * sizeof(float), side);
-    g.sums = guard_new(m * padded / 16 * sizeof(int16_t), side);
+    if (kind == KERN_ACT_BF16) {
+        g.a.n_runs = (k + 31) / 32;
+        g.bf16 = guard_new(rows * g.a.n_runs * 64, side);
+        g.a.bf16 = (uint16_t *)(void *)g.bf16.data;
+        return g;
+    }
+    g.a.block = kind == KERN_ACT_Q8_32 ? 32 : 256;
+    g.a.n_blocks = (k + g.a.block - 1) / g.a.block;
+    g.a.n_runs = (g.a.n_blocks * g.a.block + 63) / 64;
+    g.q = guard_new(rows * g.a.n_runs * 64, side);
+    g.d = guard_new(rows * g.a.n_blocks * sizeof(float), side);
+    g.sums = guard_new(rows * g.a.n_blocks * g.a.block / 16 * sizeof(int16_t), side);
     g.a.q = (int8_t *)g.q.data;
     g.a.d = guard_floats(&g.d);
     g.a.sums = (int16_t *)(void *)g.sums.data;
+    if (kind == KERN_ACT_Q8_32) {
+        g.totals = guard_new(rows * g.a.n_blocks * sizeof(float), side);
+        g.a.totals = guard_floats(&g.totals);
+    } else {
+        g.halves = guard_new(rows * g.a.n_blocks * 32, side);
+        g.a.halves = (int8_t *)g.halves.data;
+    }
     return g;
+}
+
+/* The k codes of row r, one after the other. */
+static inline void mm_act_codes(const kern_act *a, size_t r, int8_t *codes)
+{
+    for (size_t i = 0; i < a->k; i++) {
+        codes[i] = kern_act_q(a, r, i / 64)[i % 64];
+    }
 }
 
 static inline void mm_act_check(const mm_act *g)
 {
-    const guard *const parts[] = {&g->f32, &g->q, &g->d, &g->sums};
+    const guard *const parts[] = MM_ACT_PARTS(g);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (parts[i]->map) {
             guard_check(parts[i]);
@@ -160,7 +186,7 @@ static inline void mm_act_check(const mm_act *g)
 
 static inline void mm_act_free(mm_act *g)
 {
-    guard *const parts[] = {&g->f32, &g->q, &g->d, &g->sums};
+    guard *const parts[] = MM_ACT_PARTS(g);
     mm_act_check(g);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (parts[i]->map) {
@@ -169,18 +195,39 @@ static inline void mm_act_free(mm_act *g)
     }
 }
 
-/* The same bits in every array. */
+/* The same bits in every array; rows that only fill a tile are as they were made, in both. */
 static inline void mm_act_equal(const kern_table *t, const mm_act *got, const mm_act *want)
 {
-    const guard *const parts[][2] = {
-        {&got->f32, &want->f32}, {&got->q, &want->q}, {&got->d, &want->d}, {&got->sums, &want->sums}};
-    static const char *const names[] = {"f32", "q", "d", "sums"};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        assert_int_equal(parts[i][0]->n_bytes, parts[i][1]->n_bytes);
-        if (parts[i][0]->map && memcmp(parts[i][0]->data, parts[i][1]->data, parts[i][0]->n_bytes) != 0) {
+    const guard *const a[] = MM_ACT_PARTS(got);
+    const guard *const b[] = MM_ACT_PARTS(want);
+    static const char *const names[] = {"f32", "bf16", "q", "d", "sums", "totals", "halves"};
+    for (size_t i = 0; i < sizeof a / sizeof *a; i++) {
+        assert_int_equal(a[i]->n_bytes, b[i]->n_bytes);
+        if (a[i]->map && memcmp(a[i]->data, b[i]->data, a[i]->n_bytes) != 0) {
             fail_msg("activations, set %s, kind %d, m %zu, k %zu: %s differs", t->name, (int)got->a.kind,
                      got->a.m, got->a.k, names[i]);
         }
+    }
+}
+
+/* The packed form of w, in guarded memory, where its type has one (else map is NULL); w->packed points to it. */
+static inline guard mm_pack(kern_matrix *w, guard_side side)
+{
+    size_t n_bytes = kern_packed_bytes(w->type, w->n, w->k);
+    guard g = {0};
+    if (n_bytes > 0) {
+        g = guard_new(n_bytes, side);
+        kern_pack(w, 0, (w->n + KERN_PANEL - 1) / KERN_PANEL, g.data);
+        guard_check(&g);
+        w->packed = g.data;
+    }
+    return g;
+}
+
+static inline void mm_pack_free(guard *g)
+{
+    if (g->map) {
+        guard_free(g);
     }
 }
 

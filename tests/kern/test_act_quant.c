@@ -97,23 +97,19 @@ static void test_largest_is_127(void **state)
     uint64_t rng = 5;
     const kern_table *t;
     for (int s = -1; (t = sets_next(&s));) {
+        mm_act g = mm_act_new(KERN_ACT_Q8_32, 1, 32, GUARD_END);
         for (int i = 0; i < 20000; i++) {
             float x[32] = {0};
             uint64_t r = rng_next(&rng);
             int exponent = (int)(r % 226) - 98;
             x[r >> 59] = ldexpf(1.0f + (float)((r >> 20) & 0x7FFFFF) * 0x1p-23f, exponent);
-            mm_act g = {.a = {.kind = KERN_ACT_Q8_32, .m = 1, .k = 32, .n_blocks = 1}};
-            int8_t q[32];
-            float d;
-            int16_t sums[2];
             uint8_t bad = 0;
-            g.a.q = q;
-            g.a.d = &d;
-            g.a.sums = sums;
             t->act_prepare(&g.a, x, 0, 1, &bad);
-            assert_int_equal(q[r >> 59], 127);
-            assert_int_equal(sums[0] + sums[1], 127);
+            assert_int_equal(g.a.q[r >> 59], 127);
+            assert_int_equal(g.a.sums[0] + g.a.sums[1], 127);
+            assert_true(same_float(g.a.totals[0], 127.0f));
         }
+        mm_act_free(&g);
     }
 }
 
@@ -150,14 +146,14 @@ static void test_bf16_by_hand(void **state)
         t->act_prepare(&g.a, x, 0, 1, &bad);
         assert_int_equal(bad, 0);
         for (size_t i = 0; i < N; i++) {
-            assert_true(same_float(g.a.f32[i], cases[i].want));
+            assert_true(same_float(bf16_to_f32(g.a.bf16[i]), cases[i].want));
         }
         mm_act_free(&g);
         x[3] = 0x1.ffp127f; /* finite, but infinite in bf16 */
         g = mm_act_new(KERN_ACT_BF16, 1, N, GUARD_END);
         t->act_prepare(&g.a, x, 0, 1, &bad);
         assert_int_equal(bad, 1);
-        assert_true(same_float(g.a.f32[0], 0.0f));
+        assert_int_equal(g.a.bf16[0], 0);
         mm_act_free(&g);
     }
 }
@@ -260,6 +256,30 @@ static void test_bad_rows(void **state)
     }
 }
 
+/* Row r of both, in every array. */
+static void row_equal(const kern_act *a, const kern_act *b, size_t r)
+{
+    if (a->f32) {
+        assert_memory_equal(a->f32 + r * a->k, b->f32 + r * a->k, a->k * sizeof(float));
+    }
+    for (size_t i = 0; a->bf16 && i < a->n_runs; i++) {
+        assert_memory_equal(kern_act_bf16(a, r, i), kern_act_bf16(b, r, i), 64);
+    }
+    for (size_t i = 0; a->q && i < a->n_runs; i++) {
+        assert_memory_equal(kern_act_q(a, r, i), kern_act_q(b, r, i), 64);
+    }
+    for (size_t i = 0; i < a->n_blocks; i++) {
+        assert_memory_equal(kern_act_d(a, r, i), kern_act_d(b, r, i), sizeof(float));
+        assert_memory_equal(kern_act_sums(a, r, i), kern_act_sums(b, r, i), a->block / 16 * sizeof(int16_t));
+        if (a->totals) {
+            assert_memory_equal(kern_act_total(a, r, i), kern_act_total(b, r, i), sizeof(float));
+        } else {
+            assert_memory_equal(kern_act_halves(a, r, i, 0), kern_act_halves(b, r, i, 0), 16);
+            assert_memory_equal(kern_act_halves(a, r, i, 1), kern_act_halves(b, r, i, 1), 16);
+        }
+    }
+}
+
 /* Rows outside [r0, r1) stay as they are. */
 static void test_range_only(void **state)
 {
@@ -276,21 +296,63 @@ static void test_range_only(void **state)
             uint8_t bad[5] = {0};
             t->act_prepare(&whole.a, x, 0, 5, bad);
             t->act_prepare(&part.a, x, 2, 4, bad);
-            const guard *const parts[][3] = {{&part.f32, &whole.f32, &fresh.f32},
-                                             {&part.q, &whole.q, &fresh.q},
-                                             {&part.d, &whole.d, &fresh.d},
-                                             {&part.sums, &whole.sums, &fresh.sums}};
-            for (size_t p = 0; p < 4; p++) {
-                size_t row_bytes = parts[p][0]->n_bytes / 5;
-                for (size_t r = 0; row_bytes && r < 5; r++) {
-                    const guard *like = parts[p][r >= 2 && r < 4 ? 1 : 2];
-                    assert_memory_equal(parts[p][0]->data + r * row_bytes, like->data + r * row_bytes,
-                                        row_bytes);
-                }
+            for (size_t r = 0; r < 5; r++) {
+                row_equal(&part.a, r >= 2 && r < 4 ? &whole.a : &fresh.a, r);
             }
             mm_act_free(&part);
             mm_act_free(&whole);
             mm_act_free(&fresh);
+        }
+    }
+}
+
+/* Totals and halves against the codes, for a tile of few rows and for several of sixteen, in memory that
+ * kern_act_init lays out. */
+static void derived_check(const kern_table *t, kern_act_kind kind, size_t m, size_t k, uint64_t *rng)
+{
+    float *x = test_malloc(m * k * sizeof *x);
+    uint8_t bad[40] = {0};
+    guard mem = guard_new((kern_act_bytes(kind, m, k) + 4095) / 4096 * 4096, GUARD_END);
+    kern_act a;
+    rng_fill(rng, x, m * k);
+    kern_act_init(&a, kind, m, k, mem.data);
+    assert_int_equal(a.tile, m <= KERN_ACT_SMALL ? m : KERN_ACT_TILE);
+    t->act_prepare(&a, x, 0, m, bad);
+    guard_check(&mem);
+    for (size_t r = 0; r < m; r++) {
+        for (size_t b = 0; b < a.n_blocks; b++) {
+            int total = 0;
+            for (size_t s = 0; s < a.block / 16; s++) {
+                int sum = 0;
+                for (size_t i = 0; i < 16; i++) {
+                    size_t at = b * a.block + s * 16 + i;
+                    sum += kern_act_q(&a, r, at / 64)[at % 64];
+                }
+                assert_int_equal(kern_act_sums(&a, r, b)[s], sum);
+                total += sum;
+                if (a.halves) {
+                    int high = kern_act_halves(&a, r, b, 0)[s], low = kern_act_halves(&a, r, b, 1)[s];
+                    assert_int_equal(64 * high + low, sum);
+                    assert_true(high >= -32 && high <= 32 && low >= -32 && low <= 32);
+                }
+            }
+            assert_true(!a.totals || *kern_act_total(&a, r, b) == (float)total);
+        }
+    }
+    guard_free(&mem);
+    test_free(x);
+}
+
+static void test_derived(void **state)
+{
+    static const size_t ms[] = {1, 7, 8, 9, 16, 17, 33};
+    (void)state;
+    uint64_t rng = 31;
+    const kern_table *t;
+    for (int s = -1; (t = sets_next(&s));) {
+        for (size_t i = 0; i < sizeof ms / sizeof *ms; i++) {
+            derived_check(t, KERN_ACT_Q8_32, ms[i], 32 * 5, &rng);
+            derived_check(t, KERN_ACT_Q8_256, ms[i], 768, &rng);
         }
     }
 }
@@ -301,7 +363,8 @@ int main(void)
         cmocka_unit_test(test_codes_by_hand),  cmocka_unit_test(test_scale_edges),
         cmocka_unit_test(test_largest_is_127), cmocka_unit_test(test_bf16_by_hand),
         cmocka_unit_test(test_sets_equal),     cmocka_unit_test(test_bad_rows),
-        cmocka_unit_test(test_range_only),     cmocka_unit_test(test_every_set_ran),
+        cmocka_unit_test(test_range_only),     cmocka_unit_test(test_derived),
+        cmocka_unit_test(test_every_set_ran),
     };
     return cmocka_run_group_tests_name("kern act_quant", tests, NULL, NULL);
 }

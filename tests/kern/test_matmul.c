@@ -30,10 +30,12 @@ static void oracle_judges(const kern_table *t, const kern_matrix *w, const mm_ac
     double *bound = calloc(w->n, sizeof *bound);
     float *bits = calloc(w->n, sizeof *bits);
     int8_t *codes = calloc(w->k, 1);
+    int8_t *got_codes = calloc(w->k, 1);
     for (size_t r = 0; r < g->a.m; r++) {
         assert_true(oracle_matmul(w->type, w->data, w->n, w->k, x + r * w->k, want, bound, codes));
         if (g->a.q) {
-            assert_memory_equal(g->a.q + r * w->k, codes, w->k);
+            mm_act_codes(&g->a, r, got_codes);
+            assert_memory_equal(got_codes, codes, w->k);
             assert_true(oracle_matmul_bits(w->type, w->data, w->n, w->k, x + r * w->k, bits));
             assert_same_floats("rule 1 by the oracle", t, y + r * y_stride, bits, w->n);
         }
@@ -47,6 +49,7 @@ static void oracle_judges(const kern_table *t, const kern_matrix *w, const mm_ac
             }
         }
     }
+    free(got_codes);
     free(codes);
     free(bits);
     free(bound);
@@ -70,6 +73,7 @@ static void test_oracle(void **state)
             mm_weights_fill(mm_types[i], w.data, w.n_bytes, 0.02f, &rng);
             rng_fill(&rng, guard_floats(&x), m * k);
             kern_matrix mat = matrix_of(mm_types[i], n, k, w.data);
+            guard packed = mm_pack(&mat, GUARD_END);
             const kern_table *t;
             for (int s = -1; (t = sets_next(&s));) {
                 mm_act g = mm_act_of(t, mm_types[i], guard_floats(&x), m, k, GUARD_END);
@@ -77,6 +81,7 @@ static void test_oracle(void **state)
                 oracle_judges(t, &mat, &g, guard_floats(&x), guard_floats(&y), n);
                 mm_act_free(&g);
             }
+            mm_pack_free(&packed);
             guard_free(&y);
             guard_free(&x);
             guard_free(&w);
@@ -114,14 +119,16 @@ static void reference_singly(const shape *c, const kern_matrix *mat, const float
     }
 }
 
-/* In cuts of random length; y rows are y_stride apart, and what lies between them must stay. */
+/* In cuts of a random number of panels; y rows are y_stride apart, and what lies between them must stay. */
 static void product_in_ranges(const kern_table *t, const shape *c, const kern_matrix *mat, const kern_act *a,
                               const float *want, uint64_t *rng)
 {
     size_t y_stride = c->n + 3;
     guard y = guard_new(((c->m - 1) * y_stride + c->n) * sizeof(float), c->side);
     for (size_t at = 0; at < c->n;) {
-        size_t len = 1 + rng_next(rng) % (c->n - at);
+        size_t left = c->n - at;
+        size_t len = KERN_PANEL * (1 + rng_next(rng) % (left / KERN_PANEL + 1));
+        len = len < left ? len : left;
         t->matmul[c->type](mat, a, at, at + len, guard_floats(&y), y_stride);
         at += len;
     }
@@ -142,6 +149,7 @@ static void shape_check(const shape *c, uint64_t *rng)
     guard w, x;
     fill_case(c, &w, &x, rng);
     kern_matrix mat = matrix_of(c->type, c->n, c->k, w.data + c->shift);
+    guard packed = mm_pack(&mat, c->side);
     float *want = calloc(c->m * c->n, sizeof *want);
     reference_singly(c, &mat, guard_floats(&x), want);
     const kern_table *t;
@@ -156,6 +164,7 @@ static void shape_check(const shape *c, uint64_t *rng)
         mm_act_free(&g);
     }
     free(want);
+    mm_pack_free(&packed);
     guard_free(&x);
     guard_free(&w);
 }
@@ -163,13 +172,13 @@ static void shape_check(const shape *c, uint64_t *rng)
 static void test_same_bits(void **state)
 {
     static const size_t ns[] = {1, 2, 5, 7, 8, 9, 15, 16, 17, 31, 37};
-    static const size_t ms[] = {1, 2, 3, 4, 5, 8, 17};
+    static const size_t ms[] = {1, 2, 3, 4, 5, 8, 9, 16, 17, 33};
     (void)state;
     uint64_t rng = 29;
     for (size_t i = 0; i < MM_TYPE_COUNT; i++) {
         size_t unit = gguf_type_info_of((uint32_t)mm_types[i]).block_values;
         for (size_t c = 0; c < 44; c++) {
-            shape s = {.type = mm_types[i], .n = ns[c % 11], .m = ms[c % 7]};
+            shape s = {.type = mm_types[i], .n = ns[c % 11], .m = ms[c % 10]};
             /* float types: every k from 1 up, around the vectors' and the runs' widths */
             s.k = unit == 1 ? 1 + c * c / 3 : unit * (1 + rng_next(&rng) % (unit == 256 ? 3 : 640 / unit));
             s.side = c % 2 ? GUARD_START : GUARD_END;
@@ -254,6 +263,7 @@ static void extreme_check(const kern_table *t, const extreme *e, float x_value)
         x[i] = x_value;
     }
     kern_matrix mat = matrix_of(e->type, N, k, w.data);
+    guard packed = mm_pack(&mat, GUARD_END);
     mm_act g = mm_act_of(t, e->type, x, M, k, GUARD_END);
     float y[M * N];
     product(t, &mat, &g.a, y);
@@ -265,6 +275,7 @@ static void extreme_check(const kern_table *t, const extreme *e, float x_value)
     }
     oracle_judges(t, &mat, &g, x, y, N);
     mm_act_free(&g);
+    mm_pack_free(&packed);
     guard_free(&w);
 }
 
@@ -339,6 +350,7 @@ static void scale_check(gguf_type type, uint16_t d, float x_scale, uint64_t *rng
         x[i] *= x_scale;
     }
     kern_matrix mat = matrix_of(type, N, k, w.data);
+    guard packed = mm_pack(&mat, GUARD_END);
     const kern_table *ref = kern_table_of(KERN_REF);
     mm_act g = mm_act_of(ref, type, x, M, k, GUARD_END);
     product(ref, &mat, &g.a, want);
@@ -351,6 +363,7 @@ static void scale_check(gguf_type type, uint16_t d, float x_scale, uint64_t *rng
         assert_same_floats("odd scales", t, y, want, M * N);
         mm_act_free(&g);
     }
+    mm_pack_free(&packed);
     guard_free(&w);
 }
 
@@ -382,9 +395,11 @@ static double one_product(const kern_table *t, gguf_type type, const uint8_t *sc
     memcpy(block, scale, n_scale);
     block[n_scale] = 0x07;
     kern_matrix mat = matrix_of(type, 1, k, block);
+    guard packed = mm_pack(&mat, GUARD_END);
     mm_act g = mm_act_of(t, type, x, 1, k, GUARD_END);
     product(t, &mat, &g.a, &y);
     mm_act_free(&g);
+    mm_pack_free(&packed);
     return (double)y;
 }
 
@@ -417,6 +432,7 @@ static void test_bad_row(void **state)
         guard w = guard_new(N * mm_row_bytes(mm_types[i], K), GUARD_END);
         mm_weights_fill(mm_types[i], w.data, w.n_bytes, 0.02f, &rng);
         kern_matrix mat = matrix_of(mm_types[i], N, K, w.data);
+        guard packed = mm_pack(&mat, GUARD_END);
         float x[M * K], want[M * N], y[M * N];
         rng_fill(&rng, x, M * K);
         const kern_table *t;
@@ -440,35 +456,34 @@ static void test_bad_row(void **state)
             }
             mm_act_free(&g);
         }
+        mm_pack_free(&packed);
         guard_free(&w);
     }
 }
 
-/* The AVX2 products must be there wherever the CPU has AVX2, and be others than the reference's. */
-static void test_avx2_is_its_own(void **state)
+/* Where the CPU has a set, every type with a packed form has a product there that reads it. */
+static void test_sets_read_packed(void **state)
 {
     (void)state;
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        const kern_table *avx2 = kern_table_of(KERN_AVX2);
-        const kern_table *ref = kern_table_of(KERN_REF);
-        assert_non_null(avx2);
-        assert_true(avx2->act_prepare != ref->act_prepare);
-        for (size_t i = 0; i < MM_AVX2_COUNT; i++) {
-            assert_non_null(avx2->matmul[mm_types[i]]);
-            assert_true(avx2->matmul[mm_types[i]] != ref->matmul[mm_types[i]]);
+    const kern_table *ref = kern_table_of(KERN_REF);
+    const kern_table *t;
+    for (int s = -1; (t = sets_next(&s));) {
+        for (size_t i = 0; t != ref && i < MM_TYPE_COUNT; i++) {
+            bool packs = kern_packed_bytes(mm_types[i], 1, 256) > 0;
+            assert_int_equal(t->wants_packed[mm_types[i]], packs);
+            assert_true((t->matmul[mm_types[i]] != ref->matmul[mm_types[i]]) == packs);
         }
+        assert_true(t == ref || t->act_prepare != ref->act_prepare);
     }
-#endif
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_avx2_is_its_own), cmocka_unit_test(test_oracle),
-        cmocka_unit_test(test_same_bits),       cmocka_unit_test(test_many_rows),
-        cmocka_unit_test(test_extremes),        cmocka_unit_test(test_odd_scales),
-        cmocka_unit_test(test_byte_scales),     cmocka_unit_test(test_bad_row),
+        cmocka_unit_test(test_sets_read_packed), cmocka_unit_test(test_oracle),
+        cmocka_unit_test(test_same_bits),        cmocka_unit_test(test_many_rows),
+        cmocka_unit_test(test_extremes),         cmocka_unit_test(test_odd_scales),
+        cmocka_unit_test(test_byte_scales),      cmocka_unit_test(test_bad_row),
         cmocka_unit_test(test_every_set_ran),
     };
     return cmocka_run_group_tests_name("kern matmul", tests, NULL, NULL);

@@ -59,11 +59,13 @@ static float edge_product(const kern_table *t, const edge *e, size_t k)
     float x[64] = {0};
     memcpy(row, w, sizeof w);
     memcpy(x, e->x, sizeof e->x);
-    kern_matrix mat = {GGUF_TYPE_BF16, 1, k, k * sizeof(uint16_t), row};
+    kern_matrix mat = {GGUF_TYPE_BF16, 1, k, k * sizeof(uint16_t), row, NULL};
+    guard packed = mm_pack(&mat, GUARD_END);
     mm_act g = mm_act_of(t, GGUF_TYPE_BF16, x, 1, k, GUARD_END);
     float y = NAN;
     t->matmul[GGUF_TYPE_BF16](&mat, &g.a, 0, 1, &y, 1);
     mm_act_free(&g);
+    mm_pack_free(&packed);
     return y;
 }
 
@@ -140,10 +142,12 @@ static void crowd_fill(uint64_t *rng, int style, uint16_t *w, float *x)
 
 static void product_of(const kern_table *t, const uint16_t *w, const float *x, float *y)
 {
-    kern_matrix mat = {GGUF_TYPE_BF16, COLS, DEEP, DEEP * sizeof(uint16_t), w};
+    kern_matrix mat = {GGUF_TYPE_BF16, COLS, DEEP, DEEP * sizeof(uint16_t), w, NULL};
+    guard packed = mm_pack(&mat, GUARD_END);
     mm_act g = mm_act_of(t, GGUF_TYPE_BF16, x, ROWS, DEEP, GUARD_END);
     t->matmul[GGUF_TYPE_BF16](&mat, &g.a, 0, COLS, y, COLS);
     mm_act_free(&g);
+    mm_pack_free(&packed);
 }
 
 static void test_sets_crowded(void **state)

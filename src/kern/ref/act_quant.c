@@ -13,6 +13,8 @@
 
 #define ABSMAX_ZERO 0x1p-100f /* blocks that stay below are zero: their scale would near the denormals */
 #define SUM_RUN     16
+#define BLOCK_MAX   256
+#define BF16_RUN    32
 /* Finite values from here up round to infinity in bf16: for that kind they are as bad as infinity itself. */
 #define BF16_LIMIT 0x7F7F8000u
 #define F32_LIMIT  0x7F800000u
@@ -44,41 +46,55 @@ static float block_encode(const float *x, size_t n, int8_t *q)
     return absmax / 127.0f;
 }
 
-/* Row r into codes, scales and sums; x NULL: all zero. */
-static void row_encode(kern_act *a, const float *x, size_t r, size_t width)
+/* The sums of one block and what is derived from them. */
+static void sums_encode(kern_act *a, size_t r, size_t b, const int8_t *q)
 {
-    size_t padded = a->n_blocks * width;
-    int8_t *q = a->q + r * padded;
-    float *d = a->d + r * a->n_blocks;
-    int16_t *sums = a->sums + r * (padded / SUM_RUN);
-    memset(q, 0, padded);
-    for (size_t b = 0; b < a->n_blocks; b++) {
-        size_t at = b * width;
-        size_t n = a->k - at < width ? a->k - at : width;
-        d[b] = x ? block_encode(x + at, n, q + at) : 0.0f;
-    }
-    for (size_t s = 0; s < padded / SUM_RUN; s++) {
+    int16_t *sums = kern_act_sums(a, r, b);
+    int total = 0;
+    for (size_t s = 0; s < a->block / SUM_RUN; s++) {
         int sum = 0;
         for (size_t i = 0; i < SUM_RUN; i++) {
             sum += q[s * SUM_RUN + i];
         }
         sums[s] = (int16_t)sum;
+        total += sum;
+        if (a->halves) {
+            int high = (sum + 2048 + 32) / 64 - 32; /* nearest multiple of 64, half up */
+            kern_act_halves(a, r, b, 0)[s] = (int8_t)high;
+            kern_act_halves(a, r, b, 1)[s] = (int8_t)(sum - 64 * high);
+        }
+    }
+    if (a->totals) {
+        *kern_act_total(a, r, b) = (float)total;
     }
 }
 
-static void row_copy(kern_act *a, const float *x, size_t r)
+/* Row r into codes, scales and sums; x NULL: all zero. */
+static void row_encode(kern_act *a, const float *x, size_t r)
 {
-    float *out = a->f32 + r * a->k;
-    if (!x) {
-        memset(out, 0, a->k * sizeof *out);
-        return;
+    for (size_t run = 0; run < a->n_runs; run++) {
+        memset(kern_act_q(a, r, run), 0, KERN_ACT_RUN);
     }
-    if (a->kind == KERN_ACT_F32) {
-        memcpy(out, x, a->k * sizeof *out);
-        return;
+    for (size_t b = 0; b < a->n_blocks; b++) {
+        int8_t q[BLOCK_MAX] = {0};
+        size_t at = b * a->block;
+        size_t n = a->k - at < a->block ? a->k - at : a->block;
+        *kern_act_d(a, r, b) = x ? block_encode(x + at, n, q) : 0.0f;
+        sums_encode(a, r, b, q);
+        for (size_t i = 0; i < a->block; i += 32) {
+            memcpy(kern_act_q(a, r, (at + i) / KERN_ACT_RUN) + (at + i) % KERN_ACT_RUN, q + i, 32);
+        }
     }
-    for (size_t c = 0; c < a->k; c++) {
-        out[c] = bf16_to_f32(bf16_from_f32(x[c]));
+}
+
+static void row_round(kern_act *a, const float *x, size_t r)
+{
+    for (size_t run = 0; run < a->n_runs; run++) {
+        uint16_t *out = kern_act_bf16(a, r, run);
+        for (size_t i = 0; i < BF16_RUN; i++) {
+            size_t c = run * BF16_RUN + i;
+            out[i] = x && c < a->k ? bf16_from_f32(x[c]) : 0;
+        }
     }
 }
 
@@ -91,10 +107,14 @@ void act_prepare_ref(kern_act *a, const float *x, size_t r0, size_t r1, uint8_t 
             bad[r] = 1;
             row = NULL;
         }
-        if (a->kind == KERN_ACT_Q8_32 || a->kind == KERN_ACT_Q8_256) {
-            row_encode(a, row, r, a->kind == KERN_ACT_Q8_32 ? 32 : 256);
+        if (a->block) {
+            row_encode(a, row, r);
+        } else if (a->kind == KERN_ACT_BF16) {
+            row_round(a, row, r);
+        } else if (row) {
+            memcpy(a->f32 + r * a->k, row, a->k * sizeof *row);
         } else {
-            row_copy(a, row, r);
+            memset(a->f32 + r * a->k, 0, a->k * sizeof *a->f32);
         }
     }
 }

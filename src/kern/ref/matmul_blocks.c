@@ -8,6 +8,7 @@
  */
 #include <assert.h>
 #include <math.h>
+#include <string.h>
 
 #include "kern/ref/matmul_codes.h"
 #include "kern/ref/matmul_ref.h"
@@ -17,8 +18,8 @@
 /* The activations of one row that meet a strip. */
 typedef struct act_strip {
     int16_t q[MATMUL_STRIP_VALUES];
-    const int16_t *sums; /* per 16 codes */
-    const float *d;      /* per block */
+    int16_t sums[MATMUL_STRIP_RUNS];
+    float d[MATMUL_STRIP_VALUES / 32]; /* per block */
 } act_strip;
 
 static int32_t dot_integers(const int16_t *w, const int16_t *q, size_t n)
@@ -79,7 +80,6 @@ typedef float (*dot_fn)(const matmul_format *f, const matmul_codes *w, const act
 /* What the two kinds do not share. */
 typedef struct block_product {
     matmul_format format;
-    size_t width; /* of an activation block */
     dot_fn dot;
 } block_product;
 
@@ -95,15 +95,20 @@ static void strip_unpack(const kern_matrix *w, const matmul_format *f, size_t ro
     }
 }
 
-static void act_widen(const kern_act *a, size_t r, size_t width, size_t at, size_t n, act_strip *out)
+/* Values [at, at + n) of row r; at and n are multiples of the block. */
+static void act_widen(const kern_act *a, size_t r, size_t at, size_t n, act_strip *out)
 {
-    size_t first = r * a->n_blocks + at / width;
-    const int8_t *q = a->q + first * width;
-    for (size_t i = 0; i < n; i++) {
-        out->q[i] = (int16_t)q[i];
+    for (size_t i = 0; i < n; i += 32) {
+        const int8_t *q = kern_act_q(a, r, (at + i) / KERN_ACT_RUN) + (at + i) % KERN_ACT_RUN;
+        for (size_t l = 0; l < 32; l++) {
+            out->q[i + l] = (int16_t)q[l];
+        }
     }
-    out->sums = a->sums + first * width / MATMUL_RUN;
-    out->d = a->d + first;
+    size_t sums = a->block / MATMUL_RUN;
+    for (size_t b = 0; b < n / a->block; b++) {
+        memcpy(out->sums + b * sums, kern_act_sums(a, r, at / a->block + b), sums * sizeof *out->sums);
+        out->d[b] = *kern_act_d(a, r, at / a->block + b);
+    }
 }
 
 /* Rows i0 to i1 of the weights, no more than a strip has. */
@@ -123,7 +128,7 @@ static void strip_rows(const kern_matrix *w, const kern_act *a, const block_prod
             strip_unpack(w, &p->format, i, at, n, &codes[i - i0]);
         }
         for (size_t r = 0; r < a->m; r++) {
-            act_widen(a, r, p->width, at, n, &act);
+            act_widen(a, r, at, n, &act);
             for (size_t i = i0; i < i1; i++) {
                 float *acc = &y[r * y_stride + i];
                 *acc = p->dot(&p->format, &codes[i - i0], &act, n, *acc);
@@ -142,12 +147,12 @@ static void all_strips(const kern_matrix *w, const kern_act *a, const block_prod
 
 void matmul_ref_q32(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y, size_t y_stride)
 {
-    block_product p = {matmul_format_q32(w->type), 32, dot_q32};
+    block_product p = {matmul_format_q32(w->type), dot_q32};
     all_strips(w, a, &p, n0, n1, y, y_stride);
 }
 
 void matmul_ref_q256(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y, size_t y_stride)
 {
-    block_product p = {matmul_format_q256(w->type), 256, dot_q256};
+    block_product p = {matmul_format_q256(w->type), dot_q256};
     all_strips(w, a, &p, n0, n1, y, y_stride);
 }

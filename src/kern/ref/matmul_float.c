@@ -83,15 +83,14 @@ static float add_flushed(float a, float b)
 
 static float dot_bf16(const uint8_t *row, const kern_act *a, size_t r)
 {
-    const float *x = a->f32 + r * a->k;
     float acc = 0.0f;
     for (size_t at = 0; at < a->k; at += BF16_RUN) {
+        const uint16_t *x = kern_act_bf16(a, r, at / BF16_RUN);
         float chain[2] = {0.0f, 0.0f}; /* even elements, odd elements */
         for (size_t i = 0; i < BF16_RUN; i++) {
-            bool inside = at + i < a->k; /* the tail is padded with zeros, which turn a -0 into +0 */
+            bool inside = at + i < a->k; /* both tails are zeros, which turn a -0 into +0 */
             float wv = inside ? bf16_to_f32(le16_get(row + 2 * (at + i))) : 0.0f;
-            float xv = inside ? x[at + i] : 0.0f;
-            chain[i % 2] = fma_flushed(wv, xv, chain[i % 2]);
+            chain[i % 2] = fma_flushed(wv, bf16_to_f32(x[i]), chain[i % 2]);
         }
         acc = add_flushed(acc, add_flushed(chain[0], chain[1]));
     }

@@ -2,13 +2,15 @@
  * Activation rows in AVX2: the operations of ref/act_quant.c on eight values at a time. The largest magnitude
  * does not depend on the order of comparison, the rest is per value; vcvtps2dq rounds half to even.
  */
+#include <immintrin.h>
 #include <string.h>
 
-#include "kern/x86/matmul_avx2.h"
+#include "kern/x86/avx2.h"
 
 #define ABSMAX_ZERO 0x1p-100f
 #define SUM_RUN     16
 #define BLOCK_MAX   256
+#define BF16_RUN    32
 /* Finite values from here up round to infinity in bf16: for that kind they are as bad as infinity itself. */
 #define BF16_LIMIT 0x7F7F8000
 #define F32_LIMIT  0x7F800000
@@ -70,86 +72,113 @@ static void codes_store(const float *x, __m256 inv, int8_t *q, int16_t *sums)
     sums[1] = (int16_t)_mm256_extract_epi32(quads, 4);
 }
 
-static float block_encode(const float *x, size_t width, int8_t *q, int16_t *sums)
+/* What is derived from the sixteen sums of a block of 256 (act.h). */
+static void halves_store(kern_act *a, size_t r, size_t b, const int16_t *sums)
 {
-    float absmax = block_absmax(x, width);
-    if (absmax < ABSMAX_ZERO) {
-        memset(q, 0, width);
-        memset(sums, 0, width / SUM_RUN * sizeof *sums);
-        return 0.0f;
-    }
-    const __m256 inv = _mm256_set1_ps(127.0f / absmax);
-    for (size_t i = 0; i < width; i += 32) {
-        codes_store(x + i, inv, q + i, sums + i / SUM_RUN);
-    }
-    return absmax / 127.0f;
+    __m256i sum = _mm256_loadu_si256((const __m256i *)(const void *)sums);
+    __m256i high = _mm256_srai_epi16(_mm256_add_epi16(sum, _mm256_set1_epi16(32)), 6);
+    __m256i low = _mm256_sub_epi16(sum, _mm256_slli_epi16(high, 6));
+    __m256i both = _mm256_permute4x64_epi64(_mm256_packs_epi16(high, low), 0xD8);
+    _mm_storeu_si128((__m128i *)(void *)kern_act_halves(a, r, b, 0), _mm256_castsi256_si128(both));
+    _mm_storeu_si128((__m128i *)(void *)kern_act_halves(a, r, b, 1), _mm256_extracti128_si256(both, 1));
 }
 
-static void row_encode(kern_act *a, const float *x, size_t r, size_t width)
+/* Block b of row r from its values, whole. */
+static void block_encode(kern_act *a, size_t r, size_t b, const float *x)
 {
-    size_t padded = a->n_blocks * width;
-    int8_t *q = a->q + r * padded;
-    float *d = a->d + r * a->n_blocks;
-    int16_t *sums = a->sums + r * (padded / SUM_RUN);
+    float absmax = block_absmax(x, a->block);
+    bool zero = absmax < ABSMAX_ZERO;
+    const __m256 inv = zero ? _mm256_setzero_ps() : _mm256_set1_ps(127.0f / absmax);
+    int16_t *sums = kern_act_sums(a, r, b);
+    for (size_t i = 0; i < a->block; i += 32) {
+        size_t at = b * a->block + i;
+        codes_store(x + i, inv, kern_act_q(a, r, at / KERN_ACT_RUN) + at % KERN_ACT_RUN, sums + i / SUM_RUN);
+    }
+    *kern_act_d(a, r, b) = zero ? 0.0f : absmax / 127.0f;
+    if (a->totals) {
+        *kern_act_total(a, r, b) = (float)(sums[0] + sums[1]);
+    } else {
+        halves_store(a, r, b, sums);
+    }
+}
+
+static void row_encode(kern_act *a, const float *x, size_t r)
+{
+    if (a->n_blocks * a->block < a->n_runs * KERN_ACT_RUN) { /* an odd number of blocks of 32 */
+        memset(kern_act_q(a, r, a->n_runs - 1) + 32, 0, 32);
+    }
     for (size_t b = 0; b < a->n_blocks; b++) {
-        size_t at = b * width;
-        const float *from = x + at;
+        size_t left = a->k - b * a->block;
+        const float *from = x + b * a->block;
         float part[BLOCK_MAX];
-        if (a->k - at < width) {
+        if (left < a->block) {
             memset(part, 0, sizeof part);
-            memcpy(part, from, (a->k - at) * sizeof *part);
+            memcpy(part, from, left * sizeof *part);
             from = part;
         }
-        d[b] = block_encode(from, width, q + at, sums + at / SUM_RUN);
+        block_encode(a, r, b, from);
     }
 }
 
-/* Finite values to bf16, half to even, and widened again: as base/fp16.h. */
-static __m256 round_bf16(__m256 x)
+/* Finite values to bf16, half to even: as base/fp16.h. */
+static __m256i round_bf16(__m256 x)
 {
     __m256i u = _mm256_castps_si256(x);
     __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
     u = _mm256_add_epi32(u, _mm256_add_epi32(_mm256_set1_epi32(0x7FFF), odd));
-    return _mm256_castsi256_ps(_mm256_and_si256(u, _mm256_set1_epi32((int)0xFFFF0000u)));
+    return _mm256_srli_epi32(u, 16);
 }
 
-static void row_round(const float *x, float *out, size_t k)
+static void row_round(kern_act *a, const float *x, size_t r)
 {
-    size_t c = 0;
-    for (; c + 8 <= k; c += 8) {
-        _mm256_storeu_ps(out + c, round_bf16(_mm256_loadu_ps(x + c)));
-    }
-    if (c < k) {
-        __m256i lanes = lanes_first(k - c);
-        _mm256_maskstore_ps(out + c, lanes, round_bf16(_mm256_maskload_ps(x + c, lanes)));
+    for (size_t run = 0; run < a->n_runs; run++) {
+        uint16_t *out = kern_act_bf16(a, r, run);
+        size_t left = a->k - run * BF16_RUN;
+        const float *from = x + run * BF16_RUN;
+        float part[BF16_RUN];
+        if (left < BF16_RUN) {
+            memset(part, 0, sizeof part);
+            memcpy(part, from, left * sizeof *part);
+            from = part;
+        }
+        for (size_t i = 0; i < BF16_RUN; i += 16) {
+            __m256i low = round_bf16(_mm256_loadu_ps(from + i));
+            __m256i high = round_bf16(_mm256_loadu_ps(from + i + 8));
+            __m256i both = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xD8);
+            _mm256_storeu_si256((__m256i *)(void *)(out + i), both);
+        }
     }
 }
 
-static void row_zero(kern_act *a, size_t r, size_t width)
+static void row_zero(kern_act *a, size_t r)
 {
-    if (!width) {
+    static const float zeros[BLOCK_MAX];
+    if (a->kind == KERN_ACT_F32) {
         memset(a->f32 + r * a->k, 0, a->k * sizeof *a->f32);
-        return;
     }
-    size_t padded = a->n_blocks * width;
-    memset(a->q + r * padded, 0, padded);
-    memset(a->d + r * a->n_blocks, 0, a->n_blocks * sizeof *a->d);
-    memset(a->sums + r * (padded / SUM_RUN), 0, padded / SUM_RUN * sizeof *a->sums);
+    for (size_t run = 0; a->bf16 && run < a->n_runs; run++) {
+        memset(kern_act_bf16(a, r, run), 0, KERN_ACT_RUN);
+    }
+    for (size_t run = 0; a->q && run < a->n_runs; run++) {
+        memset(kern_act_q(a, r, run), 0, KERN_ACT_RUN);
+    }
+    for (size_t b = 0; b < a->n_blocks; b++) {
+        block_encode(a, r, b, zeros);
+    }
 }
 
 void act_prepare_avx2(kern_act *a, const float *x, size_t r0, size_t r1, uint8_t *bad)
 {
     const int limit = a->kind == KERN_ACT_BF16 ? BF16_LIMIT : F32_LIMIT;
-    const size_t width = a->kind == KERN_ACT_Q8_32 ? 32 : a->kind == KERN_ACT_Q8_256 ? 256 : 0;
     for (size_t r = r0; r < r1; r++) {
         const float *row = x + r * a->k;
         if (!row_is_good(row, a->k, limit)) {
             bad[r] = 1;
-            row_zero(a, r, width);
-        } else if (width) {
-            row_encode(a, row, r, width);
+            row_zero(a, r);
+        } else if (a->block) {
+            row_encode(a, row, r);
         } else if (a->kind == KERN_ACT_BF16) {
-            row_round(row, a->f32 + r * a->k, a->k);
+            row_round(a, row, r);
         } else {
             memcpy(a->f32 + r * a->k, row, a->k * sizeof *row);
         }
