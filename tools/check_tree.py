@@ -16,7 +16,7 @@ import sys
 LAYERS = {
     "base": [],
     "gguf": ["base"],
-    "kern": ["base", "gguf/blocks.h"],
+    "kern": ["base", "gguf/blocks.h", "gguf/quant_tables.h"],
     "text": ["base", "gguf"],
     "model": ["base", "gguf", "kern"],
     "kv": ["base", "kern/kv_layout.h", "model/shape.h"],

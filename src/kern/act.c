@@ -49,6 +49,13 @@ kern_act_kind kern_act_kind_of(gguf_type type)
     case GGUF_TYPE_IQ4_XS:
     case GGUF_TYPE_TQ1_0:
     case GGUF_TYPE_TQ2_0:
+    case GGUF_TYPE_IQ1_S:
+    case GGUF_TYPE_IQ1_M:
+    case GGUF_TYPE_IQ2_XXS:
+    case GGUF_TYPE_IQ2_XS:
+    case GGUF_TYPE_IQ2_S:
+    case GGUF_TYPE_IQ3_XXS:
+    case GGUF_TYPE_IQ3_S:
         return KERN_ACT_Q8_256;
     default:
         return KERN_ACT_NONE;

@@ -38,6 +38,10 @@ typedef struct matmul_format {
 /* decode is NULL for types that are not of that kind. */
 matmul_format matmul_format_q32(gguf_type type);
 matmul_format matmul_format_q256(gguf_type type);
+matmul_format matmul_format_grid(gguf_type type); /* those of 256 with a grid of points; q256 asks it */
+
+/* Once, before the first decode of a format with a grid (filling the tables does it). */
+void matmul_grids_fill(void);
 
 extern const int16_t matmul_iq4_values[16]; /* the codebook of IQ4_NL and IQ4_XS */
 

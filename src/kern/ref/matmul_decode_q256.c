@@ -200,6 +200,6 @@ matmul_format matmul_format_q256(gguf_type type)
     case GGUF_TYPE_TQ2_0:
         return (matmul_format){.decode = decode_tq2_0};
     default:
-        return (matmul_format){0};
+        return matmul_format_grid(type);
     }
 }

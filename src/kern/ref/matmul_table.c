@@ -2,10 +2,12 @@
  * The reference's share of the kernel table: matrix products and activations.
  */
 #include "kern/fill.h"
+#include "kern/ref/matmul_codes.h"
 #include "kern/ref/matmul_ref.h"
 
 void kern_fill_ref_matmul(kern_table *t)
 {
+    matmul_grids_fill();
     t->act_prepare = act_prepare_ref;
     t->matmul[GGUF_TYPE_F32] = matmul_ref_f32;
     t->matmul[GGUF_TYPE_F16] = matmul_ref_f16;
