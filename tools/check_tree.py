@@ -144,6 +144,8 @@ def compiles_alone(root, header):
            "-Wno-unused-parameter", "-Werror", "-x", "c", "-include", str(header), "/dev/null"]
     if "kern/x86" in str(header):
         cmd[1:1] = ["-mavx2", "-mfma", "-mf16c"]
+        if "avx512" in header.name or "amx" in header.name:
+            cmd[1:1] = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mavx512vbmi", "-mgfni"]
     run = subprocess.run(cmd, cwd=root, capture_output=True, text=True, check=False)
     return header, run.returncode, run.stderr
 
