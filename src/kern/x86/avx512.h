@@ -1,46 +1,38 @@
-/* avx512: the AVX-512 kernels (F, BW, DQ, VL, VNNI), one file per family. Internal to kern/x86; contracts in
- * kern/kern.h. */
+/*
+ * avx512: the kernels for AVX-512 F, BW, DQ, VL and VNNI, one file per family of formats. Internal to kern/x86;
+ * contracts in kern/kern.h. The matrix products read w->packed.
+ */
 #ifndef HEARTH_KERN_X86_AVX512_H
 #define HEARTH_KERN_X86_AVX512_H
 
 #include "kern/kern.h"
 
-void rms_norm_avx512(float *y, const float *x, const float *w, size_t n, float eps);
-void silu_mul_avx512(float *y, const float *gate, const float *up, size_t n);
-void exp_array_avx512(float *y, const float *x, size_t n);
-void attention_avx512(const kern_attn *a);
+#define MATMUL_AVX512(type)                                                                            \
+    void matmul_avx512_##type(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y, \
+                              size_t y_stride)
 
-void matmul_avx512_f32(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
-                       size_t y_stride);
-void matmul_avx512_f16(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
-                       size_t y_stride);
-void matmul_avx512_bf16(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
-                        size_t y_stride);
-void matmul_avx512_q8_0(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
-                        size_t y_stride);
-void matmul_avx512_q4_0(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
-                        size_t y_stride);
-void matmul_avx512_q4_1(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
-                        size_t y_stride);
-void matmul_avx512_q5_0(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
-                        size_t y_stride);
-void matmul_avx512_q5_1(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
-                        size_t y_stride);
-void matmul_avx512_iq4_nl(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
-                          size_t y_stride);
-void matmul_avx512_mxfp4(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
-                         size_t y_stride);
-void matmul_avx512_q2_k(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
-                        size_t y_stride);
-void matmul_avx512_q3_k(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
-                        size_t y_stride);
-void matmul_avx512_q4_k(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
-                        size_t y_stride);
-void matmul_avx512_q5_k(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
-                        size_t y_stride);
-void matmul_avx512_q6_k(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
-                        size_t y_stride);
-void matmul_avx512_iq4_xs(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
-                          size_t y_stride);
+/* Activations in blocks of 32: matmul_q32_avx512.c */
+MATMUL_AVX512(q4_0);
+MATMUL_AVX512(q4_1);
+MATMUL_AVX512(q5_0);
+MATMUL_AVX512(q5_1);
+MATMUL_AVX512(q8_0);
+MATMUL_AVX512(iq4_nl);
+MATMUL_AVX512(mxfp4);
+
+/* Activations in blocks of 256, one plane of codes times scales: matmul_q2_k_avx512.c */
+MATMUL_AVX512(q2_k);
+MATMUL_AVX512(q3_k);
+
+/* Activations in blocks of 256, a dot product per sub-block: matmul_q4_k_avx512.c, matmul_q6_k_avx512.c */
+MATMUL_AVX512(q4_k);
+MATMUL_AVX512(q5_k);
+MATMUL_AVX512(iq4_xs);
+MATMUL_AVX512(q6_k);
+
+/* matmul_float_avx512.c, matmul_bf16_avx512.c */
+MATMUL_AVX512(f32);
+MATMUL_AVX512(f16);
+MATMUL_AVX512(bf16);
 
 #endif
