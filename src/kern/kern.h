@@ -104,6 +104,11 @@ typedef struct kern_table {
     void (*log_array)(float *y, const float *x, size_t n);
     /* Index of the largest value, lowest index on a tie; n > 0; no NaN. */
     size_t (*argmax)(const float *x, size_t n);
+
+    /* For measuring, not for computing: n_rounds of the set's best int8 instruction on registers, independent of
+     * each other; returns the operations done, two per multiply-add, which the caller divides by the time they
+     * took. NULL: the set has none (ref). */
+    uint64_t (*int8_rate)(uint64_t n_rounds);
 } kern_table;
 
 /* The best set that this build has, this CPU offers and `at_most` allows. Any thread; the table is static. */

@@ -5,4 +5,6 @@
 
 #include "kern/kern.h"
 
+uint64_t int8_rate_amx(uint64_t n_rounds); /* rate_amx.c */
+
 #endif

@@ -17,6 +17,7 @@ void rope_angles_avx2(float *cos_sin, const double *inv_freq, size_t n_half, int
 void kv_store_avx2(void *page, const kv_layer *layer, kv_type type, size_t slot, const float *k,
                    const float *v);
 void attention_avx2(const kern_attn *a);
+uint64_t int8_rate_avx2(uint64_t n_rounds);
 void act_prepare_avx2(kern_act *a, const float *x, size_t r0, size_t r1, uint8_t *bad);
 
 #endif

@@ -35,4 +35,6 @@ MATMUL_AVX512(f32);
 MATMUL_AVX512(f16);
 MATMUL_AVX512(bf16);
 
+uint64_t int8_rate_avx512(uint64_t n_rounds); /* rate_avx512.c */
+
 #endif

@@ -15,4 +15,5 @@ void kern_fill_avx2(kern_table *t)
     t->exp_array = exp_array_avx2;
     t->log_array = log_array_avx2;
     t->argmax = argmax_avx2;
+    t->int8_rate = int8_rate_avx2;
 }

@@ -2,10 +2,19 @@
 #include "kern/fill.h"
 #include "kern/x86/avx512.h"
 
+static void put(kern_table *t, gguf_type type, kern_matmul_fn product)
+{
+    t->matmul[type] = product;
+    t->wants_packed[type] = true;
+}
+
 void kern_fill_avx512(kern_table *t)
 {
-    t->rms_norm = rms_norm_avx512;
-    t->silu_mul = silu_mul_avx512;
-    t->exp_array = exp_array_avx512;
-    t->attention = attention_avx512;
+    put(t, GGUF_TYPE_Q4_0, matmul_avx512_q4_0);
+    put(t, GGUF_TYPE_Q4_1, matmul_avx512_q4_1);
+    put(t, GGUF_TYPE_Q5_0, matmul_avx512_q5_0);
+    put(t, GGUF_TYPE_Q5_1, matmul_avx512_q5_1);
+    put(t, GGUF_TYPE_Q8_0, matmul_avx512_q8_0);
+    put(t, GGUF_TYPE_IQ4_NL, matmul_avx512_iq4_nl);
+    put(t, GGUF_TYPE_MXFP4, matmul_avx512_mxfp4);
 }
