@@ -10,6 +10,12 @@ static void put(kern_table *t, gguf_type type, kern_matmul_fn product)
 
 void kern_fill_avx512(kern_table *t)
 {
+    t->rms_norm = rms_norm_avx512;
+    t->silu_mul = silu_mul_avx512;
+    t->exp_array = exp_array_avx512;
+    t->attention = attention_avx512;
+    t->int8_rate = int8_rate_avx512;
+
     put(t, GGUF_TYPE_Q4_0, matmul_avx512_q4_0);
     put(t, GGUF_TYPE_Q4_1, matmul_avx512_q4_1);
     put(t, GGUF_TYPE_Q5_0, matmul_avx512_q5_0);
