@@ -1,30 +1,29 @@
 #include "cmd/read_speed.h"
 
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 
-#define BYTES_MAX  ((uint64_t)512 << 20)
-#define TASKS      128u
-#define LINE_WORDS 8u
-#define AHEAD_WORDS \
-    256u /* prefetched this far ahead, as the kernels do: without it a third of the rate is lost */
-
-typedef struct reading {
-    const uint64_t *words;
-    size_t n_words; /* of one task, a whole number of lines */
-} reading;
+#define BUFFER_BYTES ((uint64_t)512 << 20)
+#define LINE_WORDS   8u
+#define AHEAD_BYTES \
+    2048u /* prefetched this far ahead, as the kernels do: without it a third of the rate is lost */
 
 static void read_task(void *arg, size_t task, size_t thread)
 {
-    const reading *r = arg;
-    const uint64_t *p = r->words + task * r->n_words;
+    const read_piece *r = (const read_piece *)arg + task;
+    size_t n_lines = r->n_bytes / (LINE_WORDS * sizeof(uint64_t));
+    const unsigned char *at = r->data;
     uint64_t sum[LINE_WORDS] = {0};
-    for (size_t i = 0; i < r->n_words; i += LINE_WORDS) {
-        __builtin_prefetch((const void *)((uintptr_t)(p + i) + AHEAD_WORDS * sizeof *p));
+    (void)thread;
+    for (size_t i = 0; i < n_lines; i++, at += LINE_WORDS * sizeof(uint64_t)) {
+        uint64_t line[LINE_WORDS];
+        __builtin_prefetch((const void *)((uintptr_t)at + AHEAD_BYTES));
+        memcpy(line, at, sizeof line);
         for (size_t l = 0; l < LINE_WORDS; l++) {
-            sum[l] += p[i + l];
+            sum[l] += line[l];
         }
     }
     uint64_t total = 0;
@@ -34,23 +33,59 @@ static void read_task(void *arg, size_t task, size_t thread)
     __asm__ volatile("" : : "r"(total)); /* looks used, so that no read can be left out */
 }
 
+size_t read_pieces_cut(const void *data, size_t n_bytes, read_piece *out, size_t cap)
+{
+    size_t n = 0;
+    for (size_t at = 0; at < n_bytes; at += READ_PIECE_BYTES, n++) {
+        if (n < cap) {
+            size_t left = n_bytes - at;
+            out[n] = (read_piece){(const unsigned char *)data + at,
+                                  left < READ_PIECE_BYTES ? left : READ_PIECE_BYTES};
+        }
+    }
+    return n;
+}
+
+double read_speed_pass(pool *p, const read_piece *pieces, size_t n)
+{
+    size_t n_bytes = 0;
+    for (size_t i = 0; i < n; i++) {
+        n_bytes += pieces[i].n_bytes;
+    }
+    uint64_t t0 = clock_mono_ns(clock_system());
+    pool_run(p, read_task, (void *)(uintptr_t)pieces, n);
+    double ms = clock_ms_between(t0, clock_mono_ns(clock_system()));
+    return ms > 0 ? (double)n_bytes / 1e6 / ms : 0;
+}
+
+void read_buffer_init(read_buffer *b, uint64_t max_bytes)
+{
+    size_t n_bytes = (size_t)(max_bytes < BUFFER_BYTES ? max_bytes : BUFFER_BYTES);
+    *b = (read_buffer){n_bytes > 0 ? mem_reserve(n_bytes) : NULL, n_bytes};
+    if (b->data) {
+        (void)madvise(b->data, n_bytes, MADV_HUGEPAGE);
+        memset(b->data, 1, n_bytes); /* pages that were never written are one page of zeros */
+    }
+}
+
+void read_buffer_release(read_buffer *b)
+{
+    mem_unreserve(b->data, b->n_bytes);
+    *b = (read_buffer){0};
+}
+
 double read_speed_measure(pool *p, uint64_t max_bytes)
 {
-    size_t n_bytes = (size_t)(max_bytes < BYTES_MAX ? max_bytes : BYTES_MAX);
-    n_bytes -= n_bytes % (TASKS * LINE_WORDS * sizeof(uint64_t));
-    uint64_t *data = n_bytes ? mem_alloc_aligned(64, n_bytes) : NULL;
-    if (!data) {
-        return 0;
-    }
-    memset(data, 1, n_bytes);
-    reading r = {data, n_bytes / TASKS / sizeof *data};
+    enum { PIECES = BUFFER_BYTES / READ_PIECE_BYTES };
+    read_piece pieces[PIECES];
+    read_buffer b;
     double best = 0;
-    for (int i = 0; i < 3; i++) {
-        uint64_t t0 = clock_mono_ns(clock_system());
-        pool_run(p, read_task, &r, TASKS);
-        double gbs = (double)n_bytes / 1e6 / clock_ms_between(t0, clock_mono_ns(clock_system()));
+    read_buffer_init(&b, max_bytes);
+    size_t n = b.data ? read_pieces_cut(b.data, b.n_bytes, pieces, PIECES) : 0;
+    for (int i = 0; i < 3 && n > 0; i++) {
+        double gbs = read_speed_pass(p, pieces, n);
         best = gbs > best ? gbs : best;
     }
-    mem_free(data);
+    read_buffer_release(&b);
     return best;
 }
