@@ -20,4 +20,38 @@ void attention_avx2(const kern_attn *a);
 uint64_t int8_rate_avx2(uint64_t n_rounds);
 void act_prepare_avx2(kern_act *a, const float *x, size_t r0, size_t r1, uint8_t *bad);
 
+/* Over packed weights. */
+void matmul_avx2_f32(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
+                     size_t y_stride);
+void matmul_avx2_f16(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
+                     size_t y_stride);
+void matmul_avx2_bf16(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
+                      size_t y_stride);
+void matmul_avx2_q4_0(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
+                      size_t y_stride);
+void matmul_avx2_q4_1(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
+                      size_t y_stride);
+void matmul_avx2_q5_0(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
+                      size_t y_stride);
+void matmul_avx2_q5_1(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
+                      size_t y_stride);
+void matmul_avx2_q8_0(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
+                      size_t y_stride);
+void matmul_avx2_q2_k(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
+                      size_t y_stride);
+void matmul_avx2_q3_k(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
+                      size_t y_stride);
+void matmul_avx2_q4_k(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
+                      size_t y_stride);
+void matmul_avx2_q5_k(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
+                      size_t y_stride);
+void matmul_avx2_q6_k(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
+                      size_t y_stride);
+void matmul_avx2_iq4_nl(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
+                        size_t y_stride);
+void matmul_avx2_iq4_xs(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
+                        size_t y_stride);
+void matmul_avx2_mxfp4(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
+                       size_t y_stride);
+
 #endif

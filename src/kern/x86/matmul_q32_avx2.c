@@ -1,0 +1,240 @@
+/*
+ * AVX2 products with weights in blocks of 32: Q4_0, Q4_1, Q5_0, Q5_1, MXFP4 (one plane of codes), Q8_0 and IQ4_NL
+ * (two). The rule: kern/README.md; lanes, strips and bounds of chains: matmul_avx2.h.
+ *
+ * Of one plane, with offset: Q4_0 0 … 15 - 8, Q5_0 0 … 31 - 16, MXFP4 0 … 24 - 12: all within -16 … 16, a chain of
+ * 8. Without: Q4_1 0 … 15, a chain of 8; Q5_1 0 … 31, two of 4. The planes of Q8_0 and IQ4_NL are nibbles of
+ * value + 128: 0 … 15, and 0 … 15 - 8.
+ */
+#include "kern/x86/avx2.h"
+#include "kern/x86/matmul_avx2.h"
+
+#define BLOCK 32
+#define LINES 8
+
+/* What differs between the formats' rows. */
+typedef enum q32_kind { ONE_START, ONE_MIN, ONE_MIN_WIDE, TWO_PLANES } q32_kind;
+
+/* Block `at` of the strip's half h. */
+MM_INLINE void block_sums(const mm_strip *s, const size_t h, size_t at, const int8_t *q, const int32_t *start,
+                          __m256i *isum, const int rows, const q32_kind kind)
+{
+    const __m256i ones = _mm256_set1_epi16(1);
+    __m256i words[MM_ROWS], high[MM_ROWS];
+    if (kind == ONE_START) {
+        MM_UNROLL
+        for (int i = 0; i < rows; i++) {
+            words[i] = _mm256_set1_epi32(start[i]);
+        }
+    }
+    mm_chain(s->codes[h] + LINES * at, kind == ONE_MIN_WIDE ? 4 : 8, q, kind != ONE_START, words, rows);
+    MM_UNROLL
+    for (int i = 0; i < rows; i++) {
+        isum[i] = _mm256_madd_epi16(words[i], ones);
+    }
+    if (kind == ONE_MIN_WIDE) {
+        mm_chain(s->codes[h] + LINES * at + 4, 4, q + 16, true, words, rows);
+        MM_UNROLL
+        for (int i = 0; i < rows; i++) {
+            isum[i] = _mm256_add_epi32(isum[i], _mm256_madd_epi16(words[i], ones));
+        }
+    }
+    if (kind == TWO_PLANES) {
+        const __m256i sixteens = _mm256_set1_epi16(16);
+        MM_UNROLL
+        for (int i = 0; i < rows; i++) {
+            high[i] = _mm256_set1_epi32(start[i]);
+        }
+        mm_chain(s->high[h] + LINES * at, 8, q, false, high, rows);
+        MM_UNROLL
+        for (int i = 0; i < rows; i++) {
+            isum[i] = _mm256_add_epi32(isum[i], _mm256_madd_epi16(high[i], sixteens));
+        }
+    }
+}
+
+MM_INLINE void rows_q32(const mm_strip *s, const uint8_t *w, const mm_rows *a, size_t c, size_t k, float *acc,
+                        const int rows, const q32_kind kind)
+{
+    (void)w;
+    const size_t b0 = c / BLOCK;
+    for (size_t h = 0; h < 2; h++) {
+        __m256 out[MM_ROWS];
+        MM_UNROLL
+        for (int i = 0; i < rows; i++) {
+            out[i] = _mm256_load_ps(acc + KERN_PANEL * i + 8 * h);
+        }
+        for (size_t b = 0; b < k / BLOCK; b++) {
+            const size_t at = b0 + b;
+            const float *d = a->d + at * a->d_stride;
+            const float *totals = a->totals + at * a->d_stride;
+            __m256i isum[MM_ROWS];
+            block_sums(s, h, b, a->q + at / 2 * a->q_stride + at % 2 * BLOCK, a->extra + MM_ROWS * at, isum,
+                       rows, kind);
+            MM_UNROLL
+            for (int i = 0; i < rows; i++) {
+                __m256 d_act = _mm256_set1_ps(d[i]);
+                out[i] =
+                    _mm256_fmadd_ps(_mm256_cvtepi32_ps(isum[i]), _mm256_mul_ps(d_act, s->d[b][h]), out[i]);
+                if (kind == ONE_MIN || kind == ONE_MIN_WIDE) {
+                    out[i] =
+                        _mm256_fmadd_ps(_mm256_set1_ps(totals[i]), _mm256_mul_ps(d_act, s->m[b][h]), out[i]);
+                }
+            }
+        }
+        MM_UNROLL
+        for (int i = 0; i < rows; i++) {
+            _mm256_store_ps(acc + KERN_PANEL * i + 8 * h, out[i]);
+        }
+    }
+}
+MM_ROWS_FNS(rows_one_start, rows_q32, ONE_START);
+MM_ROWS_FNS(rows_one_min, rows_q32, ONE_MIN);
+MM_ROWS_FNS(rows_one_min_wide, rows_q32, ONE_MIN_WIDE);
+MM_ROWS_FNS(rows_two_planes, rows_q32, TWO_PLANES);
+
+static void unpack_q4_0(const uint8_t *units, size_t k, mm_strip *s)
+{
+    const unit_q4_0 *u = (const void *)units;
+    for (size_t b = 0; b < k / BLOCK; b++, u++) {
+        mm_prefetch(u, sizeof *u);
+        for (size_t h = 0; h < 2; h++) {
+            __m256i lines[LINES];
+            mm_nibbles(u->nibbles, h, lines);
+            mm_store_lines(s->codes[h] + LINES * b, lines);
+        }
+        mm_scales(u->d, s->d[b]);
+    }
+}
+
+static void unpack_q4_1(const uint8_t *units, size_t k, mm_strip *s)
+{
+    const unit_q4_1 *u = (const void *)units;
+    for (size_t b = 0; b < k / BLOCK; b++, u++) {
+        mm_prefetch(u, sizeof *u);
+        for (size_t h = 0; h < 2; h++) {
+            __m256i lines[LINES];
+            mm_nibbles(u->nibbles, h, lines);
+            mm_store_lines(s->codes[h] + LINES * b, lines);
+        }
+        mm_scales(u->d, s->d[b]);
+        mm_scales(u->m, s->m[b]);
+    }
+}
+
+static void unpack_q5_0(const uint8_t *units, size_t k, mm_strip *s)
+{
+    const unit_q5_0 *u = (const void *)units;
+    for (size_t b = 0; b < k / BLOCK; b++, u++) {
+        mm_prefetch(u, sizeof *u);
+        for (size_t h = 0; h < 2; h++) {
+            __m256i lines[LINES];
+            mm_nibbles(u->nibbles, h, lines);
+            mm_fifth_bits(u->bits, h, lines);
+            mm_store_lines(s->codes[h] + LINES * b, lines);
+        }
+        mm_scales(u->d, s->d[b]);
+    }
+}
+
+static void unpack_q5_1(const uint8_t *units, size_t k, mm_strip *s)
+{
+    const unit_q5_1 *u = (const void *)units;
+    for (size_t b = 0; b < k / BLOCK; b++, u++) {
+        mm_prefetch(u, sizeof *u);
+        for (size_t h = 0; h < 2; h++) {
+            __m256i lines[LINES];
+            mm_nibbles(u->nibbles, h, lines);
+            mm_fifth_bits(u->bits, h, lines);
+            mm_store_lines(s->codes[h] + LINES * b, lines);
+        }
+        mm_scales(u->d, s->d[b]);
+        mm_scales(u->m, s->m[b]);
+    }
+}
+
+static void unpack_q8_0(const uint8_t *units, size_t k, mm_strip *s)
+{
+    const unit_q8_0 *u = (const void *)units;
+    const __m256i eight = _mm256_set1_epi8(8);
+    for (size_t b = 0; b < k / BLOCK; b++, u++) {
+        mm_prefetch(u, sizeof *u);
+        for (size_t h = 0; h < 2; h++) {
+            MM_UNROLL
+            for (size_t r = 0; r < LINES; r++) {
+                __m256i v = mm_load(u->lines[r] + 32 * h);
+                _mm256_store_si256(s->codes[h] + LINES * b + r, mm_bits(v, 0, 0, 15));
+                _mm256_store_si256(s->high[h] + LINES * b + r, _mm256_xor_si256(mm_bits(v, 4, 0, 15), eight));
+            }
+        }
+        mm_scales(u->d, s->d[b]);
+    }
+}
+
+static void unpack_iq4_nl(const uint8_t *units, size_t k, mm_strip *s)
+{
+    const unit_q4_0 *u = (const void *)units;
+    for (size_t b = 0; b < k / BLOCK; b++, u++) {
+        mm_prefetch(u, sizeof *u);
+        for (size_t h = 0; h < 2; h++) {
+            __m256i lines[LINES];
+            mm_nibbles(u->nibbles, h, lines);
+            mm_iq4_planes(lines, s->codes[h] + LINES * b, s->high[h] + LINES * b);
+        }
+        mm_scales(u->d, s->d[b]);
+    }
+}
+
+/* 2^(e - 128); the two smallest are denormal. */
+MM_INLINE __m256 mxfp4_scales(const uint8_t *e)
+{
+    __m256i v = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)e));
+    __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(v, _mm256_set1_epi32(1)), 23);
+    __m256i denormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), v);
+    __m256i is_normal = _mm256_cmpgt_epi32(v, _mm256_set1_epi32(1));
+    return _mm256_castsi256_ps(_mm256_blendv_epi8(denormal, normal, is_normal));
+}
+
+static void unpack_mxfp4(const uint8_t *units, size_t k, mm_strip *s)
+{
+    /* twice the value, and 12 */
+    static const int8_t values[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+    const __m256i table = mm_table(values);
+    const unit_mxfp4 *u = (const void *)units;
+    for (size_t b = 0; b < k / BLOCK; b++, u++) {
+        mm_prefetch(u, sizeof *u);
+        for (size_t h = 0; h < 2; h++) {
+            __m256i lines[LINES];
+            mm_nibbles(u->nibbles, h, lines);
+            MM_UNROLL
+            for (size_t r = 0; r < LINES; r++) {
+                lines[r] = _mm256_shuffle_epi8(table, lines[r]);
+            }
+            mm_store_lines(s->codes[h] + LINES * b, lines);
+            s->d[b][h] = mxfp4_scales(u->e + 8 * h);
+        }
+    }
+}
+
+/* All have blocks of 32 and chunks of MM_CHUNK. */
+#define Q32_PRODUCT(name, unit, rows_of, extra_of, offset_of)                                        \
+    void matmul_avx2_##name(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y, \
+                            size_t y_stride)                                                         \
+    {                                                                                                \
+        static const mm_format f = {.unit_bytes = sizeof(unit),                                      \
+                                    .unit_values = BLOCK,                                            \
+                                    .unpack = unpack_##name,                                         \
+                                    .rows = rows_of,                                                 \
+                                    .chunk = MM_CHUNK,                                               \
+                                    .extra = extra_of,                                               \
+                                    .offset = offset_of};                                            \
+        mm_run(&f, w, a, n0, n1, y, y_stride);                                                       \
+    }
+
+Q32_PRODUCT(q4_0, unit_q4_0, rows_one_start, MM_START32, 8)
+Q32_PRODUCT(q4_1, unit_q4_1, rows_one_min, MM_NONE, 0)
+Q32_PRODUCT(q5_0, unit_q5_0, rows_one_start, MM_START32, 16)
+Q32_PRODUCT(q5_1, unit_q5_1, rows_one_min_wide, MM_NONE, 0)
+Q32_PRODUCT(q8_0, unit_q8_0, rows_two_planes, MM_START32, 8)
+Q32_PRODUCT(iq4_nl, unit_q4_0, rows_two_planes, MM_START32, 8)
+Q32_PRODUCT(mxfp4, unit_mxfp4, rows_one_start, MM_START32, 12)
