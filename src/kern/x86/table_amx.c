@@ -5,4 +5,9 @@
 void kern_fill_amx(kern_table *t)
 {
     t->int8_rate = int8_rate_amx;
+
+    t->matmul[GGUF_TYPE_Q8_0] = matmul_amx_q8_0;
+    t->wants_packed[GGUF_TYPE_Q8_0] = true;
+    t->matmul[GGUF_TYPE_Q4_0] = matmul_amx_q4_0;
+    t->wants_packed[GGUF_TYPE_Q4_0] = true;
 }

@@ -1,0 +1,487 @@
+/*
+ * Products of the formats with a float scale for each 32 values, on AMX tiles.
+ *
+ * A float step every 32 values makes the vector units the limit, not the tiles. So both run at once, on one
+ * endless stream of blocks that is not drained between tiles of rows, chunks of k and panels:
+ *
+ *     T(block)  tile stage:   C = A * B in int32, exact. C is stored into a ring when the block after the next
+ *                             one is started: a store right behind its product would wait for it
+ *     V(block)  vector stage: acc = fma((float)C, dA * d, acc) for the 16 rows, accumulators in registers
+ *     U(block)  unpacks the weights of one block two chunks ahead, once for all tiles of rows
+ *
+ * A step is one chunk of eight blocks of one panel with one tile of 16 rows: V of this step, T of the next one
+ * and U of a later chunk, block by block in turns. Between the chunks of a panel the accumulators of a tile of
+ * rows wait in a scratch. A chunk at the end of k may be shorter: T then repeats a block that nobody reads.
+ *
+ * Multiplications, fma and conversions run at half rate near tile instructions, additions do not (measured). So
+ * (float)C is one integer and one float addition: with magic = 1.5 * 2^23, as_float(C + bits(magic)) - magic is
+ * exact, and +0 for 0, while |C| < 2^22 = 4,194,304. The largest is 32 * 128 * 127 = 520,192 (kern/README.md).
+ */
+#include <assert.h>
+#include <immintrin.h>
+
+#include "kern/pack_units.h"
+#include "kern/x86/amx.h"
+#include "kern/x86/avx512.h"
+#include "kern/x86/matmul_amx.h"
+
+#define CHUNK 8 /* blocks of a step, and places in the ring */
+#define ROWS  KERN_ACT_TILE
+
+/* Activations of a pass over the weights: what stays in the second cache, and rows of the scratch. */
+#define PASS_BYTES ((size_t)1 << 20)
+#define PASS_TILES 32
+
+#define PREFETCH_AHEAD 4096 /* bytes of packed weights, from what U reads */
+
+#define LINE_BYTES 64
+
+/* Stays a loop where a sanitizer checks every load: unrolled, it takes a minute to compile. */
+#ifdef __has_feature /* clang's way to tell */
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED
+#endif
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED
+#endif
+#ifdef SANITIZED
+#define UNROLL
+#elif defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+/* The weights of a chunk as T and V want them. */
+typedef struct weights {
+    int8_t lines[CHUNK][8][LINE_BYTES]; /* as in pack_units.h, offsets taken off and tables looked up */
+    float d[CHUNK][KERN_PANEL];
+    float m[CHUNK][KERN_PANEL]; /* formats with a minimum */
+} weights;
+
+/* Unit of block b of a chunk to its lines, d and m. */
+typedef void (*unpack_fn)(const uint8_t *unit, weights *w, size_t b);
+
+/* What the stages of one step read and write. */
+typedef struct step {
+    int32_t (*ring)[ROWS][KERN_PANEL]; /* [8] */
+    /* V */
+    const weights *now;
+    size_t n_now;        /* blocks, 0 … 8 */
+    const float *d_act;  /* [block][16] */
+    const float *totals; /* [block][16] */
+    float *acc;          /* [16][16]: read unless first, written unless last */
+    bool first;          /* chunk of the panel */
+    bool last;           /* then y is written */
+    __mmask16 lanes;     /* of y */
+    size_t n_rows;       /* of y */
+    size_t output;       /* the panel's first, from the call's */
+    float *y;            /* of that output and the tile's first row */
+    size_t y_stride;
+    /* T */
+    const weights *next;
+    size_t n_next;
+    const int8_t *q_next; /* [run][16][64] */
+    /* U */
+    unpack_fn unpack; /* NULL: nothing is unpacked */
+    weights *later;
+    size_t n_later; /* of the chunk at units */
+    const uint8_t *units;
+    size_t unit_bytes;
+} step;
+
+typedef struct format {
+    size_t unit_bytes;
+    unpack_fn unpack;
+    void (*step)(const step *s);        /* V and T of full chunks */
+    void (*step_unpack)(const step *s); /* V, T and U of full chunks */
+    void (*step_short)(const step *s);  /* any */
+} format;
+
+/* Unpacking: eight lines. */
+
+static inline __m512i line_load(const pack_line line)
+{
+    return _mm512_loadu_si512(line);
+}
+
+static inline void line_store(int8_t (*lines)[LINE_BYTES], size_t r, __m512i v)
+{
+    _mm512_store_si512(lines[r], v);
+}
+
+static inline void halves_widen(const uint16_t *halves, float *to)
+{
+    _mm512_store_ps(to, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)halves)));
+}
+
+/* vpermb looks at six bits of each byte: a table of four equal parts needs no mask for a nibble. */
+static inline __m512i table_of(const int8_t *values)
+{
+    return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)values));
+}
+
+static inline void nibbles_look_up(const pack_line *nibbles, __m512i table, int8_t (*lines)[LINE_BYTES])
+{
+    UNROLL
+    for (size_t r = 0; r < 4; r++) {
+        __m512i v = line_load(nibbles[r]);
+        line_store(lines, r, _mm512_permutexvar_epi8(v, table));
+        line_store(lines, r + 4, _mm512_permutexvar_epi8(_mm512_srli_epi16(v, 4), table));
+    }
+}
+
+static inline void unpack_q8_0(const uint8_t *unit, weights *w, size_t b)
+{
+    const unit_q8_0 *u = (const unit_q8_0 *)(const void *)unit;
+    UNROLL
+    for (size_t r = 0; r < 8; r++) {
+        line_store(w->lines[b], r, line_load(u->lines[r]));
+    }
+    halves_widen(u->d, w->d[b]);
+}
+
+static inline void unpack_q4_0(const uint8_t *unit, weights *w, size_t b)
+{
+    static const int8_t less_eight[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
+    /* high nibble - 8 in one step: bits 4 … 6 to 0 … 2, not bit 7 to 3 … 7 */
+    const __m512i high = _mm512_set1_epi64(0x1020408080808080);
+    const unit_q4_0 *u = (const unit_q4_0 *)(const void *)unit;
+    const __m512i table = table_of(less_eight);
+    UNROLL
+    for (size_t r = 0; r < 4; r++) {
+        __m512i v = line_load(u->nibbles[r]);
+        line_store(w->lines[b], r, _mm512_permutexvar_epi8(v, table));
+        line_store(w->lines[b], r + 4, _mm512_gf2p8affine_epi64_epi8(v, high, 0xF8));
+    }
+    halves_widen(u->d, w->d[b]);
+}
+
+/* The tile stage of block j, with tile c for the result; the result of the block before the last, in tile
+ * `done`, goes to the ring. */
+#define TILE_STAGE(ring, next, q, j, c, done, a, b)                     \
+    do {                                                                \
+        AMX_LOAD(a, q, KERN_ACT_RUN);                                   \
+        AMX_LOAD(b, (next)->lines[j], LINE_BYTES);                      \
+        AMX_STORE(done, (ring)[((j) + CHUNK - 2) % CHUNK], LINE_BYTES); \
+        AMX_ZERO(c);                                                    \
+        AMX_DOT_INT8(c, a, b);                                          \
+    } while (0)
+
+/* Block j of a tile of rows, from its first block of the chunk on; rows are KERN_ACT_RUN apart. */
+AMX_INLINE const int8_t *codes_at(const int8_t *q, size_t j)
+{
+    return q + j / 2 * (ROWS * KERN_ACT_RUN) + j % 2 * 32;
+}
+
+AMX_INLINE void vector_stage(const int32_t (*isums)[KERN_PANEL], const weights *w, const float *d_act,
+                             const float *totals, size_t j, __m512 *acc, const bool has_min)
+{
+    const __m512i magic_bits = _mm512_set1_epi32(0x4B400000);
+    const __m512 magic = _mm512_set1_ps(0x1.8p23f);
+    const __m512 d = _mm512_load_ps(w->d[j]);
+    UNROLL
+    for (size_t i = 0; i < ROWS; i++) {
+        __m512i isum = _mm512_load_si512(isums[i]);
+        __m512 value = _mm512_sub_ps(_mm512_castsi512_ps(_mm512_add_epi32(isum, magic_bits)), magic);
+        __m512 scale = _mm512_mul_ps(_mm512_set1_ps(d_act[j * ROWS + i]), d);
+        acc[i] = _mm512_fmadd_ps(value, scale, acc[i]);
+        __asm__ volatile("" : "+v"(acc[i])); /* row by row: clang else keeps 16 products on the stack */
+    }
+    if (has_min) {
+        const __m512 m = _mm512_load_ps(w->m[j]);
+        UNROLL
+        for (size_t i = 0; i < ROWS; i++) {
+            __m512 scale = _mm512_mul_ps(_mm512_set1_ps(d_act[j * ROWS + i]), m);
+            acc[i] = _mm512_fmadd_ps(_mm512_set1_ps(totals[j * ROWS + i]), scale, acc[i]);
+            __asm__ volatile("" : "+v"(acc[i]));
+        }
+    }
+}
+
+AMX_INLINE void unpack_stage(const uint8_t *units, weights *later, size_t j, unpack_fn unpack,
+                             size_t unit_bytes)
+{
+    const uint8_t *unit = units + j * unit_bytes;
+    for (size_t at = 0; at < unit_bytes; at += LINE_BYTES) {
+        _mm_prefetch((const char *)((uintptr_t)unit + PREFETCH_AHEAD + at), _MM_HINT_T0);
+    }
+    unpack(unit, later, j);
+}
+
+AMX_INLINE void accumulators_load(const step *s, __m512 *acc)
+{
+    UNROLL
+    for (size_t i = 0; i < ROWS; i++) {
+        acc[i] = s->first ? _mm512_setzero_ps() : _mm512_load_ps(s->acc + i * KERN_PANEL);
+    }
+}
+
+AMX_INLINE void accumulators_store(const step *s, const __m512 *acc)
+{
+    if (s->last && s->n_rows == ROWS) {
+        UNROLL
+        for (size_t i = 0; i < ROWS; i++) {
+            _mm512_mask_storeu_ps(s->y + i * s->y_stride, s->lanes, acc[i]);
+        }
+        return;
+    }
+    UNROLL
+    for (size_t i = 0; i < ROWS; i++) {
+        _mm512_store_ps(s->acc + i * KERN_PANEL, acc[i]);
+    }
+    for (size_t i = 0; s->last && i < s->n_rows; i++) {
+        _mm512_mask_storeu_ps(s->y + i * s->y_stride, s->lanes, _mm512_load_ps(s->acc + i * KERN_PANEL));
+    }
+}
+
+/* Block j of a step. */
+#define STAGES(j, c, done, a, b)                                                                  \
+    do {                                                                                          \
+        if (full || (j) < s->n_now) {                                                             \
+            vector_stage(ring[j], now, d_act, totals, j, acc, has_min);                           \
+        }                                                                                         \
+        TILE_STAGE(ring, next, codes_at(q, full || (j) < s->n_next ? (j) : 0), j, c, done, a, b); \
+        if (unpack && (full || (j) < s->n_later)) {                                               \
+            unpack_stage(units, later, j, unpack, unit_bytes);                                    \
+        }                                                                                         \
+    } while (0)
+
+/*
+ * unpack is NULL in steps that unpack nothing; full: all chunks have eight blocks. The pointers are kept in
+ * registers: next to stores of tiles, a load that shares its low twelve bits of address with one of them waits.
+ */
+AMX_INLINE void step_run(const step *s, unpack_fn unpack, size_t unit_bytes, const bool has_min,
+                         const bool full)
+{
+    int32_t(*const ring)[ROWS][KERN_PANEL] = s->ring;
+    const weights *const now = s->now;
+    const weights *const next = s->next;
+    const float *const d_act = s->d_act;
+    const float *const totals = s->totals;
+    const int8_t *const q = s->q_next;
+    weights *const later = s->later;
+    const uint8_t *const units = s->units;
+    __m512 acc[ROWS];
+    accumulators_load(s, acc);
+    STAGES(0, 0, 2, 4, 6);
+    STAGES(1, 1, 3, 5, 7);
+    STAGES(2, 2, 0, 4, 6);
+    STAGES(3, 3, 1, 5, 7);
+    STAGES(4, 0, 2, 4, 6);
+    STAGES(5, 1, 3, 5, 7);
+    STAGES(6, 2, 0, 4, 6);
+    STAGES(7, 3, 1, 5, 7);
+    accumulators_store(s, acc);
+}
+
+static void step_plain(const step *s)
+{
+    step_run(s, NULL, 0, false, true);
+}
+
+static void step_short_plain(const step *s)
+{
+    step_run(s, s->unpack, s->unit_bytes, false, false);
+}
+
+static void tiles_configure(void)
+{
+    amx_config c = {.palette = 1};
+    for (size_t t = 0; t < 8; t++) {
+        const bool is_a = t == 4 || t == 5;
+        const bool is_b = t == 6 || t == 7;
+        c.rows[t] = is_b ? 8 : ROWS;
+        c.row_bytes[t] = is_a ? 32 : LINE_BYTES;
+    }
+    amx_configure(&c);
+}
+
+typedef struct scratch {
+    int32_t ring[CHUNK][ROWS][KERN_PANEL];
+    weights chunks[3]; /* V, T and U may each be in another one */
+    float acc[PASS_TILES][ROWS * KERN_PANEL];
+} scratch;
+
+/* A pass: all panels of a call with some tiles of rows. */
+typedef struct pass {
+    const format *f;
+    const uint8_t *units; /* of the first panel; those of the others follow */
+    size_t n_panels;
+    size_t n_blocks; /* of a panel */
+    size_t n_chunks;
+    size_t n_tiles;
+    size_t n_rows;     /* of the tiles */
+    const int8_t *q;   /* of the first tile */
+    size_t tile_bytes; /* of q */
+    const float *d_act;
+    const float *totals;
+    float *y; /* of the first row and output */
+    size_t y_stride;
+    __mmask16 last_lanes; /* of the last panel */
+    scratch *mem;
+} pass;
+
+static inline size_t blocks_of(const pass *p, size_t c)
+{
+    size_t left = p->n_blocks - c * CHUNK;
+    return left < CHUNK ? left : CHUNK;
+}
+
+/* T: chunk c of a panel, which is chunk g of the pass, with tile t. */
+static inline void step_set_next(const pass *p, size_t g, size_t c, size_t t, step *s)
+{
+    s->next = &p->mem->chunks[g % 3];
+    s->n_next = blocks_of(p, c);
+    s->q_next = p->q + t * p->tile_bytes + c * (CHUNK / 2 * ROWS * KERN_ACT_RUN);
+}
+
+/* V: tile t of the chunk of which the rest is set. */
+static inline void step_set_now(const pass *p, size_t c, size_t t, step *s)
+{
+    const size_t at = (t * p->n_blocks + c * CHUNK) * ROWS;
+    const size_t n_rows = p->n_rows - t * ROWS;
+    s->d_act = p->d_act + at;
+    s->totals = p->totals + at;
+    s->acc = p->mem->acc[t];
+    s->y = p->y + s->output + t * ROWS * p->y_stride;
+    s->n_rows = n_rows < ROWS ? n_rows : ROWS;
+}
+
+/* U: chunk c of a panel, which is chunk g of the pass, the one behind the last that was unpacked. */
+static inline void step_set_later(const pass *p, size_t g, size_t c, step *s)
+{
+    s->unpack = NULL;
+    if (g < p->n_panels * p->n_chunks) {
+        s->unpack = p->f->unpack;
+        s->units += s->n_later * p->f->unit_bytes;
+        s->later = &p->mem->chunks[g % 3];
+        s->n_later = blocks_of(p, c);
+    }
+}
+
+static inline void step_do(const format *f, const step *s)
+{
+    if (s->n_now + s->n_next < 2 * CHUNK || (s->unpack && s->n_later < CHUNK)) {
+        f->step_short(s);
+    } else if (s->unpack) {
+        f->step_unpack(s);
+    } else {
+        f->step(s);
+    }
+}
+
+static inline size_t chunk_after(const pass *p, size_t c)
+{
+    return c + 1 < p->n_chunks ? c + 1 : 0;
+}
+
+/* U of the first chunk; T of its first tile with U of the second chunk, but no V. */
+static void pass_start(const pass *p, step *s)
+{
+    s->n_later = blocks_of(p, 0);
+    for (size_t b = 0; b < s->n_later; b++) {
+        p->f->unpack(s->units + b * p->f->unit_bytes, &p->mem->chunks[0], b);
+    }
+    s->first = true;
+    s->acc = p->mem->acc[0];
+    step_set_next(p, 0, 0, 0, s);
+    step_set_later(p, 1, chunk_after(p, 0), s);
+    step_do(p->f, s);
+}
+
+/* The chunks of a pass are numbered through by g, those of a panel by c. */
+static void pass_run(const pass *p)
+{
+    const size_t total = p->n_panels * p->n_chunks;
+    step s = {
+        .ring = p->mem->ring, .units = p->units, .unit_bytes = p->f->unit_bytes, .y_stride = p->y_stride};
+    pass_start(p, &s);
+    for (size_t g = 0, c = 0; g < total; g++) {
+        const size_t c1 = chunk_after(p, c);
+        const bool last_panel = g + p->n_chunks >= total;
+        s.now = &p->mem->chunks[g % 3];
+        s.n_now = blocks_of(p, c);
+        s.first = c == 0;
+        s.last = c1 == 0;
+        s.lanes = last_panel ? p->last_lanes : (__mmask16)0xFFFF;
+        s.unpack = NULL;
+        for (size_t t = 0; t < p->n_tiles; t++) {
+            step_set_now(p, c, t, &s);
+            if (t + 1 < p->n_tiles) {
+                step_set_next(p, g, c, t + 1, &s);
+            } else {
+                if (g + 1 < total) { /* else T repeats itself: what counts is the store of its last results */
+                    step_set_next(p, g + 1, c1, 0, &s);
+                }
+                step_set_later(p, g + 2, chunk_after(p, c1), &s);
+            }
+            step_do(p->f, &s);
+        }
+        s.output += s.last ? KERN_PANEL : 0;
+        c = c1;
+    }
+}
+
+/* The contract of kern_matmul_fn, for more than KERN_ACT_SMALL rows. */
+static void product(const format *f, const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
+                    size_t y_stride)
+{
+    if (n0 >= n1) {
+        return;
+    }
+    assert(a->kind == KERN_ACT_Q8_32 && a->tile == ROWS && n0 % KERN_PANEL == 0);
+    scratch mem __attribute__((aligned(4096)));
+    const size_t tile_bytes = a->n_runs * (ROWS * KERN_ACT_RUN);
+    const size_t tiles = (a->m + ROWS - 1) / ROWS;
+    const size_t fit = PASS_BYTES / tile_bytes;
+    const size_t most = fit < 1 ? 1 : fit < PASS_TILES ? fit : PASS_TILES;
+    const size_t n_passes = (tiles + most - 1) / most;
+    const size_t n_panels = (n1 - n0 + KERN_PANEL - 1) / KERN_PANEL;
+    tiles_configure();
+    for (size_t i = 0; i < n_passes; i++) {
+        const size_t tile0 = tiles * i / n_passes;
+        const size_t row0 = tile0 * ROWS;
+        const pass p = {
+            .f = f,
+            .units = (const uint8_t *)w->packed + n0 / KERN_PANEL * a->n_blocks * f->unit_bytes,
+            .n_panels = n_panels,
+            .n_blocks = a->n_blocks,
+            .n_chunks = (a->n_blocks + CHUNK - 1) / CHUNK,
+            .n_tiles = tiles * (i + 1) / n_passes - tile0,
+            .n_rows = a->m - row0,
+            .q = kern_act_q(a, row0, 0),
+            .tile_bytes = tile_bytes,
+            .d_act = kern_act_d(a, row0, 0),
+            .totals = kern_act_total(a, row0, 0),
+            .y = y + row0 * y_stride + n0,
+            .y_stride = y_stride,
+            .last_lanes = (__mmask16)(0xFFFFu >> (n_panels * KERN_PANEL - (n1 - n0))),
+            .mem = &mem,
+        };
+        pass_run(&p);
+    }
+    amx_release();
+}
+
+/* matmul_amx_<name>, from unpack_<name> and the unit; a few rows are faster without tiles. */
+#define PRODUCT(name, unit, family, has_min)                                                        \
+    static void step_unpack_##name(const step *s)                                                   \
+    {                                                                                               \
+        step_run(s, unpack_##name, sizeof(unit), has_min, true);                                    \
+    }                                                                                               \
+    void matmul_amx_##name(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y, \
+                           size_t y_stride)                                                         \
+    {                                                                                               \
+        static const format f = {sizeof(unit), unpack_##name, step_##family, step_unpack_##name,    \
+                                 step_short_##family};                                              \
+        if (a->m <= KERN_ACT_SMALL) {                                                               \
+            matmul_avx512_##name(w, a, n0, n1, y, y_stride);                                        \
+        } else {                                                                                    \
+            product(&f, w, a, n0, n1, y, y_stride);                                                 \
+        }                                                                                           \
+    }                                                                                               \
+    _Static_assert(sizeof(unit) % 2 == 0, "units follow each other")
+
+PRODUCT(q8_0, unit_q8_0, plain, false);
+PRODUCT(q4_0, unit_q4_0, plain, false);
