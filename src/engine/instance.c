@@ -151,6 +151,18 @@ static status open_model(instance *in, gguf_files *take, const instance_options 
     return st;
 }
 
+/* Packs the matrices, or brings them into memory if they are used as they lie in the file. */
+static status bring_weights(instance *in, const cpu_limit *limit, const instance_options *opt, err *e)
+{
+    uint64_t memory = limit->memory_max_bytes < limit->memory_total_bytes ? limit->memory_max_bytes
+                                                                          : limit->memory_total_bytes;
+    if (!model_wants_packing(in->model) && in->info.file_bytes < memory) {
+        prefault(in->file, opt);
+    }
+    return model_pack(in->model, in->compute,
+                      &(model_pack_options){.progress = opt->progress, .progress_ctx = opt->progress_ctx}, e);
+}
+
 static status open_engine(instance *in, const cpu_limit *limit, const instance_options *opt, size_t chunk,
                           err *e)
 {
@@ -165,12 +177,10 @@ static status open_engine(instance *in, const cpu_limit *limit, const instance_o
                                      .kv_bytes = (uint64_t)in->info.kv_pages * in->info.kv_page_bytes,
                                      .threads = threads});
     }
-    uint64_t memory = limit->memory_max_bytes < limit->memory_total_bytes ? limit->memory_max_bytes
-                                                                          : limit->memory_total_bytes;
-    if (in->info.file_bytes < memory) {
-        prefault(in->file, opt);
-    }
     status st = pool_new(threads, limit->quota_cpus <= 0, &in->compute, e);
+    if (st == ST_OK) {
+        st = bring_weights(in, limit, opt, e);
+    }
     if (st != ST_OK) {
         return st;
     }

@@ -271,6 +271,9 @@ status model_forward(void *ctx, pool *p, const batch *b, float *logits, uint8_t 
                                  .n_vocab = m->hp.shape.n_vocab,
                                  .groups = m->ws.seq_groups};
     status st = batch_check(b, &limits, e);
+    if (st == ST_OK && !m->packed) {
+        st = err_set(e, ST_INTERNAL, NULL, "a forward call before model_pack");
+    }
     if (st != ST_OK) {
         return st;
     }

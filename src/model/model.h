@@ -2,7 +2,7 @@
  * model: a GGUF file as something that can be computed: hyper-parameters, architecture table, weights (where
  * they lie in the mapping), and the forward pass.
  *
- * Immutable after model_open but for its workspace, which one forward call at a time uses. It borrows the
+ * Immutable after model_open and model_pack but for its workspace, which one forward call at a time uses. It borrows the
  * gguf_file and the kernel table: both must outlive it. Errors at opening: ST_LOAD_FAILED or ST_UNSUPPORTED
  * with the key or tensor named (missing, wrong shape with both shapes, type without kernel, sizes that do not
  * fit together, vocabulary unlike the embedding's rows); ST_INVALID_FIELD for an option out of range;
@@ -11,6 +11,7 @@
 #ifndef HEARTH_MODEL_MODEL_H
 #define HEARTH_MODEL_MODEL_H
 
+#include "base/pool.h"
 #include "gguf/reader.h"
 #include "kern/kern.h"
 #include "model/forward.h"
@@ -26,6 +27,19 @@ typedef struct model_options {
 
 status model_open(const gguf_file *f, const kern_table *kern, const model_options *opt, model **out, err *e);
 void model_free(model *m);
+
+/* How the matrices come into the layout that the kernel table wants. */
+typedef struct model_pack_options {
+    void (*progress)(void *ctx, double done); /* 0 … 1, may be NULL */
+    void *progress_ctx;
+} model_pack_options;
+
+/* Once, before the first forward call: packs the matrices that the table wants packed. Nothing if it wants none.
+ * ST_NOMEM. */
+status model_pack(model *m, pool *p, const model_pack_options *opt, err *e);
+/* Whether model_pack has something to do: matrices that the table wants packed. */
+bool model_wants_packing(const model *m);
+
 const model_shape *model_shape_of(const model *m);
 /* The table whose ctx is m; m must outlive it. */
 forward_ops model_forward_ops(model *m);
@@ -33,6 +47,8 @@ forward_ops model_forward_ops(model *m);
 const char *model_arch_name(size_t i);
 /* Bytes of weights that one token reads (matrices of all layers and the output; one embedding row). */
 uint64_t model_bytes_per_token(const model *m);
+/* Calls fn for each matrix that a token is multiplied with: those of the layers in order, then the output. */
+void model_each_matrix(const model *m, void (*fn)(void *ctx, const kern_matrix *w), void *ctx);
 /* Parameters in all tensors. */
 uint64_t model_params(const model *m);
 /* The most common matrix type, "Q4_K" …: what people call the quantisation of the file. */

@@ -4,9 +4,12 @@
 #ifndef HEARTH_MODEL_MODEL_INT_H
 #define HEARTH_MODEL_MODEL_INT_H
 
+#include <stdbool.h>
+
 #include "base/arena.h"
 #include "model/hparams.h"
 #include "model/model.h"
+#include "model/pack_plan.h"
 #include "model/weights.h"
 #include "model/workspace.h"
 
@@ -15,16 +18,19 @@ struct model {
     const gguf_file *file;
     const kern_table *kern;
     /* owned */
-    arena mem; /* vectors that were widened, layer lists, workspace */
+    arena mem;            /* vectors that were widened, layer lists, workspace */
+    unsigned char *image; /* packed matrices [plan.image_bytes], or NULL */
     /* in mem */
     kv_layer *kv_layers; /* [n_layers] */
     double *inv_freq;    /* [n_rot / 2] radians per position, scaling and divisors applied */
     workspace ws;
     hparams hp;
     model_weights w;
+    pack_plan plan;
     model_options opt;
     size_t page_bytes;
     float attn_scale;
+    bool packed; /* by model_pack, or nothing is to be packed */
 };
 
 /* forward_ops.forward; ctx is the model. */

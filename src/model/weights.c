@@ -1,6 +1,7 @@
 #include "model/weights.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -189,15 +190,34 @@ status weights_load(const gguf_file *f, const kern_table *kern, const hparams *h
     return st;
 }
 
+static const size_t layer_slots[] = {offsetof(layer_weights, q),    offsetof(layer_weights, k),
+                                     offsetof(layer_weights, v),    offsetof(layer_weights, o),
+                                     offsetof(layer_weights, gate), offsetof(layer_weights, up),
+                                     offsetof(layer_weights, down)};
+
+#define N_LAYER_SLOTS (sizeof layer_slots / sizeof *layer_slots)
+
+size_t weights_n_matrices(uint32_t n_layers)
+{
+    return n_layers * N_LAYER_SLOTS + 1;
+}
+
+static kern_matrix *layer_matrix(layer_weights *layers, size_t i)
+{
+    unsigned char *lw = (unsigned char *)&layers[i / N_LAYER_SLOTS];
+    return (kern_matrix *)(void *)(lw + layer_slots[i % N_LAYER_SLOTS]);
+}
+
+kern_matrix *weights_matrix(model_weights *w, uint32_t n_layers, size_t i)
+{
+    return i < n_layers * N_LAYER_SLOTS ? layer_matrix(w->layers, i) : &w->output;
+}
+
 void weights_each_matrix(const model_weights *w, uint32_t n_layers,
                          void (*fn)(void *ctx, const kern_matrix *m), void *ctx)
 {
-    for (uint32_t i = 0; i < n_layers; i++) {
-        const layer_weights *lw = &w->layers[i];
-        const kern_matrix *list[] = {&lw->q, &lw->k, &lw->v, &lw->o, &lw->gate, &lw->up, &lw->down};
-        for (size_t j = 0; j < sizeof list / sizeof *list; j++) {
-            fn(ctx, list[j]);
-        }
+    for (size_t i = 0; i < n_layers * N_LAYER_SLOTS; i++) {
+        fn(ctx, layer_matrix(w->layers, i));
     }
     fn(ctx, &w->output);
 }

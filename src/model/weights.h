@@ -3,7 +3,7 @@
  * shape, of a type that can be computed with. Matrices and tables stay in the mapping; vectors stay there too
  * if they are F32 and are widened into the arena otherwise.
  *
- * Immutable once loaded. Borrows the gguf_file and the arena. Errors name the tensor: ST_LOAD_FAILED
+ * Immutable once loaded, but for the `packed` of matrices (model_pack sets it once). Borrows the gguf_file and the arena. Errors name the tensor: ST_LOAD_FAILED
  * (missing, wrong shape with both shapes, bad rope factor), ST_UNSUPPORTED (type without a kernel, tensor the
  * architecture has no use for), ST_NOMEM.
  */
@@ -39,7 +39,10 @@ typedef struct model_weights {
 
 status weights_load(const gguf_file *f, const kern_table *kern, const hparams *hp, arena *mem,
                     model_weights *out, err *e);
-/* Calls fn for the matrices of every layer, then the output matrix. */
+/* The matrices of every layer, then the output matrix: number i of n. */
+size_t weights_n_matrices(uint32_t n_layers);
+kern_matrix *weights_matrix(model_weights *w, uint32_t n_layers, size_t i);
+/* Calls fn for each of them in this order. */
 void weights_each_matrix(const model_weights *w, uint32_t n_layers,
                          void (*fn)(void *ctx, const kern_matrix *m), void *ctx);
 

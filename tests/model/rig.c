@@ -56,6 +56,7 @@ void rig_open(rig *r, const char *path, const rig_options *opt)
     need(model_open(r->file, kern, &mo, &r->m, &e) == ST_OK, "model_open", &e);
     r->ops = model_forward_ops(r->m);
     need(pool_new(opt->threads, false, &r->p, &e) == ST_OK, "pool_new", &e);
+    need(model_pack(r->m, r->p, &(model_pack_options){0}, &e) == ST_OK, "model_pack", &e);
     need(page_pool_new(r->ops.page_bytes, opt->n_pages, &r->pages, &e) == ST_OK, "page_pool_new", &e);
     r->n_pages = opt->n_pages;
     r->order = mem_alloc_array(r->n_pages, sizeof *r->order);
