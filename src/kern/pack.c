@@ -14,39 +14,47 @@
  */
 typedef void (*pack_block)(const uint8_t *block, size_t column, void *unit);
 
-/* Value i of a block of 32 is code `code` of column n. */
-static void put_nibble(pack_line *nibbles, size_t n, size_t i, unsigned code)
+/*
+ * Four values of one output are neighbours in a line, and mostly in the file too, so codes move four at a time:
+ * words are little-endian, byte j of one is its value j.
+ */
+static uint32_t word_of(const uint8_t *from, size_t i)
 {
-    size_t line = i / 4;
-    nibbles[line % 4][4 * n + i % 4] |= (uint8_t)(code << 4 * (line / 4));
+    return le32_get(from + 4 * i);
 }
 
-static void put_pair(pack_line *pairs, size_t n, size_t i, unsigned code)
+static void put_word(pack_line line, size_t n, uint32_t codes)
 {
-    size_t line = i / 4;
-    pairs[line / 4][4 * n + i % 4] |= (uint8_t)(code << 2 * (line % 4));
+    memcpy(line + 4 * n, &codes, sizeof codes);
 }
 
-static void put_bit(pack_line bits, size_t n, size_t i, unsigned code)
-{
-    bits[4 * n + i % 4] |= (uint8_t)(code << i / 4);
-}
-
-/* Sixteen bytes of a block of 32: values 0 … 15 in the low halves, 16 … 31 in the high ones. */
+/* A block of 32 whose byte i holds value i in its low half and value 16 + i in the high one, as a unit does. */
 static void put_split_nibbles(pack_line *nibbles, size_t n, const uint8_t *qs)
 {
-    for (size_t i = 0; i < 16; i++) {
-        put_nibble(nibbles, n, i, qs[i] & 15u);
-        put_nibble(nibbles, n, 16 + i, qs[i] >> 4);
+    for (size_t r = 0; r < 4; r++) {
+        put_word(nibbles[r], n, word_of(qs, r));
     }
 }
 
+/* A block of 32 from the half bytes of 32 bytes: the low ones (shift 0) or the high ones (4). */
+static void put_shifted_nibbles(pack_line *nibbles, size_t n, const uint8_t *qs, unsigned shift)
+{
+    for (size_t r = 0; r < 4; r++) {
+        uint32_t low = word_of(qs, r) >> shift & 0x0f0f0f0fu;
+        uint32_t high = word_of(qs, r + 4) >> shift & 0x0f0f0f0fu;
+        put_word(nibbles[r], n, low | high << 4);
+    }
+}
+
+/* Bit i of qh belongs to value i. */
 static void put_fifth_bits(pack_line bits, size_t n, const uint8_t *qh)
 {
-    uint32_t word = le32_get(qh);
-    for (size_t i = 0; i < 32; i++) {
-        put_bit(bits, n, i, word >> i & 1u);
+    uint32_t word = le32_get(qh), out = 0;
+    for (unsigned r = 0; r < 8; r++) {
+        uint32_t four = word >> 4 * r & 15u; /* bit j to byte j: no two products meet */
+        out |= (four * 0x00204081u & 0x01010101u) << r;
     }
+    put_word(bits, n, out);
 }
 
 static void pack_q8_0(const uint8_t *block, size_t n, void *unit)
@@ -102,19 +110,26 @@ static void pack_mxfp4(const uint8_t *block, size_t n, void *unit)
 static void put_spread_pairs(pack_line (*pairs)[2], size_t n, const uint8_t *qs)
 {
     for (size_t s = 0; s < 8; s++) {
-        for (size_t i = 0; i < 32; i++) {
-            put_pair(pairs[s], n, i, qs[32 * (s / 4) + i] >> 2 * (s % 4) & 3u);
+        const uint8_t *from = qs + 32 * (s / 4);
+        for (size_t p = 0; p < 2; p++) {
+            uint32_t out = 0;
+            for (size_t i = 0; i < 4; i++) {
+                out |= (word_of(from, 4 * p + i) >> 2 * (s % 4) & 0x03030303u) << 2 * i;
+            }
+            put_word(pairs[s][p], n, out);
         }
     }
 }
 
-/* Bit s of bits[i] belongs to value 32 s + i. */
+/* Bit s of from[i] belongs to value 32 s + i. */
 static void put_spread_bits(pack_line *bits, size_t n, const uint8_t *from)
 {
     for (size_t s = 0; s < 8; s++) {
-        for (size_t i = 0; i < 32; i++) {
-            put_bit(bits[s], n, i, from[i] >> s & 1u);
+        uint32_t out = 0;
+        for (size_t r = 0; r < 8; r++) {
+            out |= (word_of(from, r) >> s & 0x01010101u) << r;
         }
+        put_word(bits[s], n, out);
     }
 }
 
@@ -122,9 +137,7 @@ static void put_spread_bits(pack_line *bits, size_t n, const uint8_t *from)
 static void put_run_nibbles(pack_line (*nibbles)[4], size_t n, const uint8_t *qs)
 {
     for (size_t s = 0; s < 8; s++) {
-        for (size_t i = 0; i < 32; i++) {
-            put_nibble(nibbles[s], n, i, qs[32 * (s / 2) + i] >> 4 * (s % 2) & 15u);
-        }
+        put_shifted_nibbles(nibbles[s], n, qs + 32 * (s / 2), 4 * (s % 2));
     }
 }
 
@@ -193,9 +206,7 @@ static void pack_q6_k(const uint8_t *block, size_t n, void *unit)
     }
     for (size_t s = 0; s < 8; s++) { /* four sub-blocks of 32 in each half */
         const uint8_t *low = block + offsetof(block_q6_k, ql) + 64 * (s / 4) + 32 * (s % 2);
-        for (size_t i = 0; i < 32; i++) {
-            put_nibble(u->nibbles[s], n, i, low[i] >> 4 * (s % 4 / 2) & 15u);
-        }
+        put_shifted_nibbles(u->nibbles[s], n, low, 4 * (s % 4 / 2));
     }
     put_spread_pairs(u->pairs, n, block + offsetof(block_q6_k, qh));
 }
@@ -294,10 +305,33 @@ size_t kern_packed_bytes(gguf_type type, size_t n, size_t k)
                                                                                                       : 0;
 }
 
-static void pack_row_bf16(const uint8_t *row, size_t k, size_t column, unit_bf16 *units)
+/* Two values of each output side by side; an odd last one beside a zero. */
+static void pack_panel_bf16(const uint8_t *rows, size_t row_bytes, size_t n_rows, size_t k, unit_bf16 *units)
 {
-    for (size_t i = 0; i < k; i++) {
-        units[i / 32].w[i % 32 / 2][column][i % 2] = le16_get(row + 2 * i);
+    for (size_t pair = 0; pair < k / 2 + k % 2; pair++) {
+        for (size_t i = 0; i < n_rows; i++) {
+            const uint8_t *from = rows + i * row_bytes + 4 * pair;
+            uint16_t *to = units[pair / 16].w[pair % 16][i];
+            to[0] = le16_get(from);
+            to[1] = 2 * pair + 1 < k ? le16_get(from + 2) : 0;
+        }
+    }
+}
+
+static void pack_panel(const pack_format *f, const gguf_type_info *info, const kern_matrix *w, size_t p,
+                       uint8_t *panel)
+{
+    const uint8_t *rows = (const uint8_t *)w->data + p * KERN_PANEL * w->row_bytes;
+    size_t left = w->n - p * KERN_PANEL;
+    size_t n_rows = left < KERN_PANEL ? left : KERN_PANEL;
+    if (!f->put) {
+        pack_panel_bf16(rows, w->row_bytes, n_rows, w->k, (unit_bf16 *)(void *)panel);
+        return;
+    }
+    for (size_t b = 0; b < w->k / info->block_values; b++) {
+        for (size_t i = 0; i < n_rows; i++) {
+            f->put(rows + i * w->row_bytes + b * info->block_bytes, i, panel + b * f->unit_bytes);
+        }
     }
 }
 
@@ -306,20 +340,12 @@ void kern_pack(const kern_matrix *w, size_t p0, size_t p1, void *out)
     const pack_format f = format_of(w->type);
     const gguf_type_info info = gguf_type_info_of((uint32_t)w->type);
     const size_t panel_bytes = kern_packed_panel_bytes(w->type, w->k);
-    uint8_t *panel = out;
     assert(panel_bytes > 0 && info.block_values > 0);
-    memset(out, 0, (p1 - p0) * panel_bytes);
-    for (size_t p = p0; p < p1; p++, panel += panel_bytes) {
-        size_t left = w->n - p * KERN_PANEL;
-        for (size_t i = 0; i < (left < KERN_PANEL ? left : KERN_PANEL); i++) {
-            const uint8_t *row = (const uint8_t *)w->data + (p * KERN_PANEL + i) * w->row_bytes;
-            if (!f.put) {
-                pack_row_bf16(row, w->k, i, (unit_bf16 *)(void *)panel);
-                continue;
-            }
-            for (size_t b = 0; b < w->k / info.block_values; b++) {
-                f.put(row + b * info.block_bytes, i, panel + b * f.unit_bytes);
-            }
+    for (size_t p = p0; p < p1; p++) {
+        uint8_t *panel = (uint8_t *)out + (p - p0) * panel_bytes;
+        if (w->n - p * KERN_PANEL < KERN_PANEL || !f.put) { /* columns, or values behind k, that stay zero */
+            memset(panel, 0, panel_bytes);
         }
+        pack_panel(&f, &info, w, p, panel);
     }
 }
