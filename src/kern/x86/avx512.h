@@ -29,7 +29,7 @@ MATMUL_AVX512(mxfp4);
 MATMUL_AVX512(q2_k);
 MATMUL_AVX512(q3_k);
 
-/* Activations in blocks of 256, a dot product per sub-block: matmul_q4_k_avx512.c, matmul_q6_k_avx512.c */
+/* Activations in blocks of 256, a dot product per sub-block: matmul_k_avx512.c */
 MATMUL_AVX512(q4_k);
 MATMUL_AVX512(q5_k);
 MATMUL_AVX512(iq4_xs);

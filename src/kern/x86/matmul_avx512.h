@@ -83,6 +83,17 @@ typedef struct mm_many {
 void mm_run_avx512(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y, size_t y_stride,
                    const mm_few_fn few[KERN_ACT_SMALL], const mm_many *many, void *strip);
 
+/* kern_act_at of more than KERN_ACT_SMALL rows. */
+MM_INLINE size_t mm_place(size_t r, size_t n, size_t i)
+{
+    return (r / KERN_ACT_TILE * n + i) * KERN_ACT_TILE + r % KERN_ACT_TILE;
+}
+
+MM_INLINE const int8_t *mm_codes(const kern_act *a, size_t r, size_t run)
+{
+    return a->q + mm_place(r, a->n_runs, run) * KERN_ACT_RUN;
+}
+
 MM_INLINE __m512i mm_load(const void *p)
 {
     return _mm512_loadu_si512(p);

@@ -198,9 +198,9 @@ MM_INLINE void unpack(const uint8_t *panel, size_t at, size_t n, const gguf_type
 MM_INLINE void many_add(const q32_block *strip, size_t at, size_t n, const gguf_type type, const kern_act *a,
                         size_t row, float *sums)
 {
-    const int8_t *q = kern_act_q(a, row, at / KERN_ACT_RUN);
-    const float *d = kern_act_d(a, row, at / 32);
-    const float *total = kern_act_total(a, row, at / 32);
+    const int8_t *q = mm_codes(a, row, at / KERN_ACT_RUN);
+    const float *d = a->d + mm_place(row, a->n_blocks, at / 32);
+    const float *total = a->totals + mm_place(row, a->n_blocks, at / 32);
     __m512 acc[MM_GROUP];
     MM_UNROLL
     for (size_t r = 0; r < MM_GROUP; r++) {

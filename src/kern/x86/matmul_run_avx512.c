@@ -41,7 +41,7 @@ void mm_run_avx512(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1
 {
     const size_t panel_bytes = kern_packed_panel_bytes(w->type, w->k);
     const uint8_t *packed = w->packed;
-    assert(n0 % KERN_PANEL == 0);
+    assert(n0 % KERN_PANEL == 0 || n0 >= n1);
     if (a->m <= KERN_ACT_SMALL) {
         for (size_t n = n0; a->m > 0 && n < n1; n += KERN_PANEL) {
             few[a->m - 1](packed + n / KERN_PANEL * panel_bytes, a, y + n, y_stride, lanes_of(n1 - n));
