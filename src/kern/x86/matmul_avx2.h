@@ -58,13 +58,13 @@
 typedef struct mm_strip {
     union {
         struct {
-            __m256i codes[2][MM_CHUNK / 4]; /* [half][line] unsigned */
-            __m256i high[2][MM_CHUNK / 4];  /* formats of two planes: value = 16 * (high - 8) + code */
+            __m256i codes[MM_CHUNK / 4][2]; /* [line][half] unsigned */
+            __m256i high[MM_CHUNK / 4][2];  /* formats of two planes: value = 16 * (high - 8) + code */
         };
         __m256 floats[MM_FLOAT_CHUNK][2]; /* [value][half] */
     };
-    __m256i sc[2][MM_CHUNK / 16];   /* [half][sub-block] the scale twice a lane, int16 */
-    __m256i mins[2][MM_CHUNK / 32]; /* [half][pair of sub-blocks] minima of both, int16 */
+    __m256i sc[MM_CHUNK / 16][2];   /* [sub-block][half] the scale twice a lane, int16 */
+    __m256i mins[MM_CHUNK / 32][2]; /* [pair of sub-blocks][half] minima of both, int16 */
     __m256 d[MM_CHUNK / 32][2];     /* [block][half] */
     __m256 m[MM_CHUNK / 32][2];     /* minimum or its scale */
 } mm_strip;
@@ -174,11 +174,12 @@ MM_INLINE void mm_fifth_bits(const pack_line bits, const size_t h, __m256i lines
     }
 }
 
-MM_INLINE void mm_store_lines(__m256i *to, const __m256i lines[8])
+/* Half h of eight lines. */
+MM_INLINE void mm_store_lines(__m256i (*to)[2], const size_t h, const __m256i lines[8])
 {
     MM_UNROLL
     for (size_t r = 0; r < 8; r++) {
-        _mm256_store_si256(to + r, lines[r]);
+        to[r][h] = lines[r];
     }
 }
 
@@ -189,7 +190,7 @@ MM_INLINE __m256i mm_table(const int8_t table[16])
 }
 
 /* Eight lines of codes of IQ4 to the two planes of table value + 128. */
-MM_INLINE void mm_iq4_planes(const __m256i codes[8], __m256i *low, __m256i *high)
+MM_INLINE void mm_iq4_planes(const __m256i codes[8], const size_t h, __m256i (*low)[2], __m256i (*high)[2])
 {
     /* 1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241 */
     static const int8_t lows[16] = {1, 8, 13, 15, 15, 13, 10, 6, 1, 13, 9, 6, 5, 5, 9, 1};
@@ -198,8 +199,8 @@ MM_INLINE void mm_iq4_planes(const __m256i codes[8], __m256i *low, __m256i *high
     const __m256i high_table = mm_table(highs);
     MM_UNROLL
     for (size_t r = 0; r < 8; r++) {
-        _mm256_store_si256(low + r, _mm256_shuffle_epi8(low_table, codes[r]));
-        _mm256_store_si256(high + r, _mm256_shuffle_epi8(high_table, codes[r]));
+        low[r][h] = _mm256_shuffle_epi8(low_table, codes[r]);
+        high[r][h] = _mm256_shuffle_epi8(high_table, codes[r]);
     }
 }
 
@@ -209,19 +210,52 @@ MM_INLINE void mm_scales(const uint16_t d[KERN_PANEL], __m256 out[2])
     out[1] = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(d + 8)));
 }
 
+/* A group's 16- or 32-bit sums. */
+typedef __m256i mm_sums[MM_ROWS][2];
+
 /* Adds to each row's words the pairs of n lines; q: the first row's codes of them. `fresh`: the words start here. */
-MM_INLINE void mm_chain(const __m256i *lines, const size_t n, const int8_t *q, const bool fresh,
-                        __m256i *words, const int rows)
+MM_INLINE void mm_chain(const __m256i (*lines)[2], const size_t n, const int8_t *q, const bool fresh,
+                        mm_sums words, const int rows)
 {
     MM_UNROLL
     for (size_t r = 0; r < n; r++) {
-        __m256i w = _mm256_load_si256(lines + r);
+        __m256i w0 = lines[r][0];
+        __m256i w1 = lines[r][1];
         MM_UNROLL
         for (int i = 0; i < rows; i++) {
-            __m256i pairs = _mm256_maddubs_epi16(w, mm_broadcast_dword(q + 64 * i + 4 * r));
-            words[i] = fresh && r == 0 ? pairs : _mm256_add_epi16(words[i], pairs);
-            MM_KEEP(words[i]);
+            __m256i x = mm_broadcast_dword(q + 64 * i + 4 * r);
+            __m256i pairs0 = _mm256_maddubs_epi16(w0, x);
+            __m256i pairs1 = _mm256_maddubs_epi16(w1, x);
+            words[i][0] = fresh && r == 0 ? pairs0 : _mm256_add_epi16(words[i][0], pairs0);
+            words[i][1] = fresh && r == 0 ? pairs1 : _mm256_add_epi16(words[i][1], pairs1);
+            MM_KEEP(words[i][0]);
+            MM_KEEP(words[i][1]);
         }
+    }
+}
+
+/* Chains that begin with their rows' extras. */
+MM_INLINE void mm_start(const int32_t *start, mm_sums words, const int rows)
+{
+    MM_UNROLL
+    for (int i = 0; i < rows; i++) {
+        words[i][0] = _mm256_set1_epi32(start[i]);
+        words[i][1] = words[i][0];
+    }
+}
+
+/* sums += words, widened and times the factors of each half. */
+MM_INLINE void mm_widen(const mm_sums words, const __m256i factor0, const __m256i factor1, const bool fresh,
+                        mm_sums sums, const int rows)
+{
+    MM_UNROLL
+    for (int i = 0; i < rows; i++) {
+        __m256i wide0 = _mm256_madd_epi16(words[i][0], factor0);
+        __m256i wide1 = _mm256_madd_epi16(words[i][1], factor1);
+        sums[i][0] = fresh ? wide0 : _mm256_add_epi32(sums[i][0], wide0);
+        sums[i][1] = fresh ? wide1 : _mm256_add_epi32(sums[i][1], wide1);
+        MM_KEEP(sums[i][0]);
+        MM_KEEP(sums[i][1]);
     }
 }
 

@@ -20,90 +20,84 @@ typedef struct q256_kind {
     bool two_planes; /* and then the high one */
 } q256_kind;
 
-/* Lines [from, from + chain) of the strip's half h into isum; they belong to one sub-block. */
-MM_INLINE void chain_add(const mm_strip *s, const size_t h, size_t from, const int8_t *q,
-                         const int32_t *start, __m256i *isum, const int rows, const q256_kind kind)
+/* Lines [from, from + chain) of the strip into isum; they belong to one sub-block. */
+MM_INLINE void chain_add(const mm_strip *s, size_t from, const int8_t *q, const int32_t *start, mm_sums isum,
+                         const int rows, const q256_kind kind)
 {
-    const __m256i sc = s->sc[h][from / kind.sub];
-    __m256i words[MM_ROWS];
-    if (kind.start && !kind.two_planes) {
-        MM_UNROLL
-        for (int i = 0; i < rows; i++) {
-            words[i] = _mm256_set1_epi32(start[i]);
-        }
+    const __m256i *sc = s->sc[from / kind.sub];
+    const bool start_low = kind.start && !kind.two_planes;
+    mm_sums words;
+    if (start_low) {
+        mm_start(start, words, rows);
     }
-    mm_chain(s->codes[h] + from, kind.chain, q, !kind.start || kind.two_planes, words, rows);
-    MM_UNROLL
-    for (int i = 0; i < rows; i++) {
-        isum[i] = _mm256_add_epi32(isum[i], _mm256_madd_epi16(words[i], sc));
-        MM_KEEP(isum[i]);
-    }
+    mm_chain(s->codes + from, kind.chain, q, !start_low, words, rows);
+    mm_widen(words, sc[0], sc[1], false, isum, rows);
     if (kind.two_planes) {
-        const __m256i sixteenfold = _mm256_slli_epi16(sc, 4);
-        MM_UNROLL
-        for (int i = 0; i < rows; i++) {
-            words[i] = _mm256_set1_epi32(start[i]);
-        }
-        mm_chain(s->high[h] + from, kind.chain, q, false, words, rows);
-        MM_UNROLL
-        for (int i = 0; i < rows; i++) {
-            isum[i] = _mm256_add_epi32(isum[i], _mm256_madd_epi16(words[i], sixteenfold));
-            MM_KEEP(isum[i]);
-        }
+        mm_start(start, words, rows);
+        mm_chain(s->high + from, kind.chain, q, false, words, rows);
+        mm_widen(words, _mm256_slli_epi16(sc[0], 4), _mm256_slli_epi16(sc[1], 4), false, isum, rows);
     }
 }
 
-/* The first isum and msum of a row to floats and into its accumulator. sums: pairs of sums, `step` dwords apart. */
-MM_INLINE __m256 mins_add(const mm_strip *s, const size_t h, size_t b, const uint8_t *sums, const size_t step,
+/* Takes the minima of block b off a row's half. sums: pairs of sums, `step` dwords apart. */
+MM_INLINE __m256 mins_sub(const mm_strip *s, size_t b, const size_t h, const void *sums, const size_t step,
                           __m256 d_act, __m256 out, const size_t n_min)
 {
     __m256i msum = _mm256_setzero_si256();
     MM_UNROLL
     for (size_t j = 0; j < n_min; j++) {
-        __m256i pair = mm_broadcast_dword(sums + 4 * step * j);
-        msum = _mm256_add_epi32(msum, _mm256_madd_epi16(s->mins[h][n_min * b + j], pair));
+        __m256i pair = mm_broadcast_dword((const uint8_t *)sums + 4 * step * j);
+        msum = _mm256_add_epi32(msum, _mm256_madd_epi16(s->mins[n_min * b + j][h], pair));
+        MM_KEEP(msum);
     }
     return _mm256_fnmadd_ps(_mm256_cvtepi32_ps(msum), _mm256_mul_ps(d_act, s->m[b][h]), out);
+}
+
+/* A block's integers to floats and into the accumulators. */
+MM_INLINE void block_finish(const mm_strip *s, size_t b, const mm_rows *a, size_t block, const mm_sums isum,
+                            float *acc, const int rows, const size_t n_min)
+{
+    MM_UNROLL
+    for (int i = 0; i < rows; i++) {
+        const size_t at = block * a->d_stride + (size_t)i;
+        const __m256 d_act = _mm256_set1_ps(a->d[at]);
+        MM_UNROLL
+        for (size_t h = 0; h < 2; h++) {
+            float *to = acc + KERN_PANEL * i + 8 * h;
+            __m256 out = _mm256_fmadd_ps(_mm256_cvtepi32_ps(isum[i][h]), _mm256_mul_ps(d_act, s->d[b][h]),
+                                         _mm256_load_ps(to));
+            if (n_min == 4) {
+                out = mins_sub(s, b, h, a->extra + 4 * MM_ROWS * block + i, MM_ROWS, d_act, out, 4);
+            } else if (n_min == 8) {
+                out = mins_sub(s, b, h, a->sums + 16 * at, 1, d_act, out, 8);
+            }
+            _mm256_store_ps(to, out);
+        }
+    }
 }
 
 MM_INLINE void rows_q256(const mm_strip *s, const uint8_t *w, const mm_rows *a, size_t c, size_t k,
                          float *acc, const int rows, const q256_kind kind)
 {
     (void)w;
-    for (size_t h = 0; h < 2; h++) {
-        for (size_t b = 0; b < k / BLOCK; b++) {
-            const size_t block = c / BLOCK + b;
-            __m256i isum[MM_ROWS];
+    for (size_t b = 0; b < k / BLOCK; b++) {
+        const size_t block = c / BLOCK + b;
+        mm_sums isum;
+        MM_UNROLL
+        for (int i = 0; i < rows; i++) {
+            isum[i][0] = _mm256_setzero_si256();
+            isum[i][1] = _mm256_setzero_si256();
+        }
+        for (size_t run = 0; run < BLOCK / KERN_ACT_RUN; run++) {
+            const int8_t *q = a->q + (4 * block + run) * a->q_stride;
+            const int32_t *start = a->extra + (4 * block + run) * (16 / kind.chain) * MM_ROWS;
             MM_UNROLL
-            for (int i = 0; i < rows; i++) {
-                isum[i] = _mm256_setzero_si256();
-            }
-            for (size_t run = 0; run < BLOCK / KERN_ACT_RUN; run++) {
-                const size_t line = b * (BLOCK / 4) + 16 * run;
-                const int8_t *q = a->q + (4 * block + run) * a->q_stride;
-                const int32_t *start = a->extra + (4 * block + run) * (16 / kind.chain) * MM_ROWS;
-                MM_UNROLL
-                for (size_t j = 0; j < 16 / kind.chain; j++) {
-                    chain_add(s, h, line + kind.chain * j, q + 4 * kind.chain * j, start + MM_ROWS * j, isum,
-                              rows, kind);
-                }
-            }
-            MM_UNROLL
-            for (int i = 0; i < rows; i++) {
-                const size_t at = block * a->d_stride + (size_t)i;
-                const __m256 d_act = _mm256_set1_ps(a->d[at]);
-                float *to = acc + KERN_PANEL * i + 8 * h;
-                __m256 out = _mm256_fmadd_ps(_mm256_cvtepi32_ps(isum[i]), _mm256_mul_ps(d_act, s->d[b][h]),
-                                             _mm256_load_ps(to));
-                if (kind.n_min == 4) {
-                    const int32_t *sums = a->extra + 4 * MM_ROWS * block + i;
-                    out = mins_add(s, h, b, (const void *)sums, MM_ROWS, d_act, out, 4);
-                } else if (kind.n_min == 8) {
-                    out = mins_add(s, h, b, (const void *)(a->sums + 16 * at), 1, d_act, out, 8);
-                }
-                _mm256_store_ps(to, out);
+            for (size_t j = 0; j < 16 / kind.chain; j++) {
+                chain_add(s, BLOCK / 4 * b + 16 * run + kind.chain * j, q + 4 * kind.chain * j,
+                          start + MM_ROWS * j, isum, rows, kind);
             }
         }
+        block_finish(s, b, a, block, isum, acc, rows, kind.n_min);
     }
 }
 #define KIND(...) ((q256_kind){__VA_ARGS__})
@@ -134,8 +128,8 @@ MM_INLINE __m256i twice_signed(const int8_t *sc)
 /* The minima of two sub-blocks of all outputs, side by side as int16, to both halves. */
 MM_INLINE void pairs_of(__m128i first, __m128i second, mm_strip *s, size_t at)
 {
-    _mm256_store_si256(&s->mins[0][at], _mm256_cvtepu8_epi16(_mm_unpacklo_epi8(first, second)));
-    _mm256_store_si256(&s->mins[1][at], _mm256_cvtepu8_epi16(_mm_unpackhi_epi8(first, second)));
+    s->mins[at][0] = _mm256_cvtepu8_epi16(_mm_unpacklo_epi8(first, second));
+    s->mins[at][1] = _mm256_cvtepu8_epi16(_mm_unpackhi_epi8(first, second));
 }
 
 MM_INLINE __m128i load16(const void *p)
@@ -175,9 +169,9 @@ static void unpack_q2_k(const uint8_t *units, size_t k, mm_strip *s)
             for (size_t h = 0; h < 2; h++) {
                 __m256i lines[LINES];
                 pair_lines(u->pairs[j], h, 0, lines);
-                mm_store_lines(s->codes[h] + LINES * (8 * b + j), lines);
-                s->sc[h][16 * b + 2 * j] = twice(sc[0] + 8 * h);
-                s->sc[h][16 * b + 2 * j + 1] = twice(sc[1] + 8 * h);
+                mm_store_lines(s->codes + LINES * (8 * b + j), h, lines);
+                s->sc[16 * b + 2 * j][h] = twice(sc[0] + 8 * h);
+                s->sc[16 * b + 2 * j + 1][h] = twice(sc[1] + 8 * h);
             }
         }
         mm_scales(u->d, s->d[b]);
@@ -199,9 +193,9 @@ static void unpack_q3_k(const uint8_t *units, size_t k, mm_strip *s)
                 for (int r = 0; r < LINES; r++) {
                     lines[r] = _mm256_or_si256(lines[r], mm_bits(bits, r, 2, 4));
                 }
-                mm_store_lines(s->codes[h] + LINES * (8 * b + j), lines);
-                s->sc[h][16 * b + 2 * j] = twice_signed(u->sc[2 * j] + 8 * h);
-                s->sc[h][16 * b + 2 * j + 1] = twice_signed(u->sc[2 * j + 1] + 8 * h);
+                mm_store_lines(s->codes + LINES * (8 * b + j), h, lines);
+                s->sc[16 * b + 2 * j][h] = twice_signed(u->sc[2 * j] + 8 * h);
+                s->sc[16 * b + 2 * j + 1][h] = twice_signed(u->sc[2 * j + 1] + 8 * h);
             }
         }
         mm_scales(u->d, s->d[b]);
@@ -217,8 +211,8 @@ static void unpack_q4_k(const uint8_t *units, size_t k, mm_strip *s)
             for (size_t h = 0; h < 2; h++) {
                 __m256i lines[LINES];
                 mm_nibbles(u->nibbles[j], h, lines);
-                mm_store_lines(s->codes[h] + LINES * (8 * b + j), lines);
-                s->sc[h][8 * b + j] = twice(u->sc[j] + 8 * h);
+                mm_store_lines(s->codes + LINES * (8 * b + j), h, lines);
+                s->sc[8 * b + j][h] = twice(u->sc[j] + 8 * h);
             }
         }
         for (size_t j = 0; j < 4; j++) {
@@ -239,8 +233,8 @@ static void unpack_q5_k(const uint8_t *units, size_t k, mm_strip *s)
                 __m256i lines[LINES];
                 mm_nibbles(u->nibbles[j], h, lines);
                 mm_fifth_bits(u->bits[j], h, lines);
-                mm_store_lines(s->codes[h] + LINES * (8 * b + j), lines);
-                s->sc[h][8 * b + j] = twice(u->sc[j] + 8 * h);
+                mm_store_lines(s->codes + LINES * (8 * b + j), h, lines);
+                s->sc[8 * b + j][h] = twice(u->sc[j] + 8 * h);
             }
         }
         for (size_t j = 0; j < 4; j++) {
@@ -265,9 +259,9 @@ static void unpack_q6_k(const uint8_t *units, size_t k, mm_strip *s)
                 for (size_t r = 0; r < LINES; r++) {
                     lines[r] = _mm256_or_si256(lines[r], top[r]);
                 }
-                mm_store_lines(s->codes[h] + LINES * (8 * b + j), lines);
-                s->sc[h][16 * b + 2 * j] = twice_signed(u->sc[2 * j] + 8 * h);
-                s->sc[h][16 * b + 2 * j + 1] = twice_signed(u->sc[2 * j + 1] + 8 * h);
+                mm_store_lines(s->codes + LINES * (8 * b + j), h, lines);
+                s->sc[16 * b + 2 * j][h] = twice_signed(u->sc[2 * j] + 8 * h);
+                s->sc[16 * b + 2 * j + 1][h] = twice_signed(u->sc[2 * j + 1] + 8 * h);
             }
         }
         mm_scales(u->d, s->d[b]);
@@ -284,8 +278,8 @@ static void unpack_iq4_xs(const uint8_t *units, size_t k, mm_strip *s)
                 const size_t at = LINES * (8 * b + j);
                 __m256i lines[LINES];
                 mm_nibbles(u->nibbles[j], h, lines);
-                mm_iq4_planes(lines, s->codes[h] + at, s->high[h] + at);
-                s->sc[h][8 * b + j] = twice_signed(u->sc[j] + 8 * h);
+                mm_iq4_planes(lines, h, s->codes + at, s->high + at);
+                s->sc[8 * b + j][h] = twice_signed(u->sc[j] + 8 * h);
             }
         }
         mm_scales(u->d, s->d[b]);

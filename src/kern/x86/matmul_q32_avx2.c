@@ -15,41 +15,27 @@
 /* What differs between the formats' rows. */
 typedef enum q32_kind { ONE_START, ONE_MIN, ONE_MIN_WIDE, TWO_PLANES } q32_kind;
 
-/* Block `at` of the strip's half h. */
-MM_INLINE void block_sums(const mm_strip *s, const size_t h, size_t at, const int8_t *q, const int32_t *start,
-                          __m256i *isum, const int rows, const q32_kind kind)
+/* Block `at` of the strip. */
+MM_INLINE void block_sums(const mm_strip *s, size_t at, const int8_t *q, const int32_t *start, mm_sums isum,
+                          const int rows, const q32_kind kind)
 {
     const __m256i ones = _mm256_set1_epi16(1);
-    __m256i words[MM_ROWS], high[MM_ROWS];
+    const size_t chain = kind == ONE_MIN_WIDE ? 4 : 8;
+    mm_sums words;
     if (kind == ONE_START) {
-        MM_UNROLL
-        for (int i = 0; i < rows; i++) {
-            words[i] = _mm256_set1_epi32(start[i]);
-        }
+        mm_start(start, words, rows);
     }
-    mm_chain(s->codes[h] + LINES * at, kind == ONE_MIN_WIDE ? 4 : 8, q, kind != ONE_START, words, rows);
-    MM_UNROLL
-    for (int i = 0; i < rows; i++) {
-        isum[i] = _mm256_madd_epi16(words[i], ones);
-    }
+    mm_chain(s->codes + LINES * at, chain, q, kind != ONE_START, words, rows);
+    mm_widen(words, ones, ones, true, isum, rows);
     if (kind == ONE_MIN_WIDE) {
-        mm_chain(s->codes[h] + LINES * at + 4, 4, q + 16, true, words, rows);
-        MM_UNROLL
-        for (int i = 0; i < rows; i++) {
-            isum[i] = _mm256_add_epi32(isum[i], _mm256_madd_epi16(words[i], ones));
-        }
+        mm_chain(s->codes + LINES * at + 4, chain, q + 16, true, words, rows);
+        mm_widen(words, ones, ones, false, isum, rows);
     }
     if (kind == TWO_PLANES) {
         const __m256i sixteens = _mm256_set1_epi16(16);
-        MM_UNROLL
-        for (int i = 0; i < rows; i++) {
-            high[i] = _mm256_set1_epi32(start[i]);
-        }
-        mm_chain(s->high[h] + LINES * at, 8, q, false, high, rows);
-        MM_UNROLL
-        for (int i = 0; i < rows; i++) {
-            isum[i] = _mm256_add_epi32(isum[i], _mm256_madd_epi16(high[i], sixteens));
-        }
+        mm_start(start, words, rows);
+        mm_chain(s->high + LINES * at, chain, q, false, words, rows);
+        mm_widen(words, sixteens, sixteens, false, isum, rows);
     }
 }
 
@@ -57,34 +43,27 @@ MM_INLINE void rows_q32(const mm_strip *s, const uint8_t *w, const mm_rows *a, s
                         const int rows, const q32_kind kind)
 {
     (void)w;
-    const size_t b0 = c / BLOCK;
-    for (size_t h = 0; h < 2; h++) {
-        __m256 out[MM_ROWS];
+    const bool has_min = kind == ONE_MIN || kind == ONE_MIN_WIDE;
+    for (size_t b = 0; b < k / BLOCK; b++) {
+        const size_t at = c / BLOCK + b;
+        const float *d = a->d + at * a->d_stride;
+        const float *totals = a->totals + at * a->d_stride;
+        mm_sums isum;
+        block_sums(s, b, a->q + at / 2 * a->q_stride + at % 2 * BLOCK, a->extra + MM_ROWS * at, isum, rows,
+                   kind);
         MM_UNROLL
         for (int i = 0; i < rows; i++) {
-            out[i] = _mm256_load_ps(acc + KERN_PANEL * i + 8 * h);
-        }
-        for (size_t b = 0; b < k / BLOCK; b++) {
-            const size_t at = b0 + b;
-            const float *d = a->d + at * a->d_stride;
-            const float *totals = a->totals + at * a->d_stride;
-            __m256i isum[MM_ROWS];
-            block_sums(s, h, b, a->q + at / 2 * a->q_stride + at % 2 * BLOCK, a->extra + MM_ROWS * at, isum,
-                       rows, kind);
+            const __m256 d_act = _mm256_set1_ps(d[i]);
             MM_UNROLL
-            for (int i = 0; i < rows; i++) {
-                __m256 d_act = _mm256_set1_ps(d[i]);
-                out[i] =
-                    _mm256_fmadd_ps(_mm256_cvtepi32_ps(isum[i]), _mm256_mul_ps(d_act, s->d[b][h]), out[i]);
-                if (kind == ONE_MIN || kind == ONE_MIN_WIDE) {
-                    out[i] =
-                        _mm256_fmadd_ps(_mm256_set1_ps(totals[i]), _mm256_mul_ps(d_act, s->m[b][h]), out[i]);
+            for (size_t h = 0; h < 2; h++) {
+                float *to = acc + KERN_PANEL * i + 8 * h;
+                __m256 out = _mm256_fmadd_ps(_mm256_cvtepi32_ps(isum[i][h]), _mm256_mul_ps(d_act, s->d[b][h]),
+                                             _mm256_load_ps(to));
+                if (has_min) {
+                    out = _mm256_fmadd_ps(_mm256_set1_ps(totals[i]), _mm256_mul_ps(d_act, s->m[b][h]), out);
                 }
+                _mm256_store_ps(to, out);
             }
-        }
-        MM_UNROLL
-        for (int i = 0; i < rows; i++) {
-            _mm256_store_ps(acc + KERN_PANEL * i + 8 * h, out[i]);
         }
     }
 }
@@ -101,7 +80,7 @@ static void unpack_q4_0(const uint8_t *units, size_t k, mm_strip *s)
         for (size_t h = 0; h < 2; h++) {
             __m256i lines[LINES];
             mm_nibbles(u->nibbles, h, lines);
-            mm_store_lines(s->codes[h] + LINES * b, lines);
+            mm_store_lines(s->codes + LINES * b, h, lines);
         }
         mm_scales(u->d, s->d[b]);
     }
@@ -115,7 +94,7 @@ static void unpack_q4_1(const uint8_t *units, size_t k, mm_strip *s)
         for (size_t h = 0; h < 2; h++) {
             __m256i lines[LINES];
             mm_nibbles(u->nibbles, h, lines);
-            mm_store_lines(s->codes[h] + LINES * b, lines);
+            mm_store_lines(s->codes + LINES * b, h, lines);
         }
         mm_scales(u->d, s->d[b]);
         mm_scales(u->m, s->m[b]);
@@ -131,7 +110,7 @@ static void unpack_q5_0(const uint8_t *units, size_t k, mm_strip *s)
             __m256i lines[LINES];
             mm_nibbles(u->nibbles, h, lines);
             mm_fifth_bits(u->bits, h, lines);
-            mm_store_lines(s->codes[h] + LINES * b, lines);
+            mm_store_lines(s->codes + LINES * b, h, lines);
         }
         mm_scales(u->d, s->d[b]);
     }
@@ -146,7 +125,7 @@ static void unpack_q5_1(const uint8_t *units, size_t k, mm_strip *s)
             __m256i lines[LINES];
             mm_nibbles(u->nibbles, h, lines);
             mm_fifth_bits(u->bits, h, lines);
-            mm_store_lines(s->codes[h] + LINES * b, lines);
+            mm_store_lines(s->codes + LINES * b, h, lines);
         }
         mm_scales(u->d, s->d[b]);
         mm_scales(u->m, s->m[b]);
@@ -163,8 +142,8 @@ static void unpack_q8_0(const uint8_t *units, size_t k, mm_strip *s)
             MM_UNROLL
             for (size_t r = 0; r < LINES; r++) {
                 __m256i v = mm_load(u->lines[r] + 32 * h);
-                _mm256_store_si256(s->codes[h] + LINES * b + r, mm_bits(v, 0, 0, 15));
-                _mm256_store_si256(s->high[h] + LINES * b + r, _mm256_xor_si256(mm_bits(v, 4, 0, 15), eight));
+                s->codes[LINES * b + r][h] = mm_bits(v, 0, 0, 15);
+                s->high[LINES * b + r][h] = _mm256_xor_si256(mm_bits(v, 4, 0, 15), eight);
             }
         }
         mm_scales(u->d, s->d[b]);
@@ -179,7 +158,7 @@ static void unpack_iq4_nl(const uint8_t *units, size_t k, mm_strip *s)
         for (size_t h = 0; h < 2; h++) {
             __m256i lines[LINES];
             mm_nibbles(u->nibbles, h, lines);
-            mm_iq4_planes(lines, s->codes[h] + LINES * b, s->high[h] + LINES * b);
+            mm_iq4_planes(lines, h, s->codes + LINES * b, s->high + LINES * b);
         }
         mm_scales(u->d, s->d[b]);
     }
@@ -210,7 +189,7 @@ static void unpack_mxfp4(const uint8_t *units, size_t k, mm_strip *s)
             for (size_t r = 0; r < LINES; r++) {
                 lines[r] = _mm256_shuffle_epi8(table, lines[r]);
             }
-            mm_store_lines(s->codes[h] + LINES * b, lines);
+            mm_store_lines(s->codes + LINES * b, h, lines);
             s->d[b][h] = mxfp4_scales(u->e + 8 * h);
         }
     }
