@@ -66,9 +66,11 @@ static void acts_init(pass *ps, size_t n_rows, size_t width, unsigned kinds)
     }
 }
 
-/* Row r of x [n][width] in every kind wanted; bad[r] as act_prepare sets it. */
-static void acts_prepare_row(pass *ps, const float *x, size_t r, uint8_t *bad)
+/* Row r of rows [n][width] in every kind wanted; bad[r] as act_prepare sets it. */
+static void acts_prepare_row(pass *ps, const float *rows, size_t r, uint8_t *bad)
 {
+    /* The kernel takes rows that follow each other: of what begins here, number r is ours. */
+    const float *x = rows + r * (workspace_pitch(ps->width) - ps->width);
     for (size_t kind = 0; kind < KERN_ACT_NONE; kind++) {
         if (ps->kinds & 1u << kind) {
             ps->m->kern->act_prepare(&ps->act[kind], x, r, r + 1, bad);
@@ -80,10 +82,10 @@ static void prepare_task(void *arg, size_t row, size_t thread)
 {
     pass *ps = arg;
     const float *src = ps->src;
+    const size_t at = row * workspace_pitch(ps->width);
     (void)thread;
     if (ps->norm) {
-        ps->m->kern->rms_norm(ps->ws->h + row * ps->width, src + row * ps->width, ps->norm, ps->width,
-                              ps->m->hp.rms_eps);
+        ps->m->kern->rms_norm(ps->ws->h + at, src + at, ps->norm, ps->width, ps->m->hp.rms_eps);
         src = ps->ws->h;
     }
     acts_prepare_row(ps, src, row, ps->bad);
@@ -107,9 +109,9 @@ static void embed_task(void *arg, size_t row, size_t thread)
     const unsigned char *data = table->data;
     size_t n_rot = m->hp.shape.n_rot;
     (void)thread;
-    quant_dequantise(table->type, data + (size_t)r->token * table->row_bytes, ps->ws->x + row * table->k,
-                     table->k);
-    m->kern->rope_angles(ps->ws->cos_sin + row * n_rot, m->inv_freq, n_rot / 2, r->pos, 1.0f);
+    quant_dequantise(table->type, data + (size_t)r->token * table->row_bytes,
+                     workspace_row(ps->ws->x, row, table->k), table->k);
+    m->kern->rope_angles(workspace_row(ps->ws->cos_sin, row, n_rot), m->inv_freq, n_rot / 2, r->pos, 1.0f);
 }
 
 /* heads [n][k_dim] of one row: norm of each head if there is one, then rotation. */
@@ -122,7 +124,7 @@ static void turn_heads(const pass *ps, size_t row, float *heads, size_t n, const
         if (norm) {
             m->kern->rms_norm(head, head, norm, k_dim, m->hp.rms_eps);
         }
-        m->kern->rope(head, ps->ws->cos_sin + row * n_rot, n_rot, m->hp.arch->rope);
+        m->kern->rope(head, workspace_row(ps->ws->cos_sin, row, n_rot), n_rot, m->hp.arch->rope);
     }
 }
 
@@ -132,12 +134,13 @@ static void keys_task(void *arg, size_t row, size_t thread)
     const model_shape *s = &ps->m->hp.shape;
     const batch_row *r = &ps->b->rows[row];
     size_t page = (size_t)r->pos / KV_PAGE_TOKENS, slot = (size_t)r->pos % KV_PAGE_TOKENS;
-    float *k = ps->ws->k + row * s->n_kv_heads * s->k_dim;
+    float *k = workspace_row(ps->ws->k, row, (size_t)s->n_kv_heads * s->k_dim);
+    float *q = workspace_row(ps->ws->q, row, (size_t)s->n_heads * s->k_dim);
     (void)thread;
-    turn_heads(ps, row, ps->ws->q + row * s->n_heads * s->k_dim, s->n_heads, ps->lw->q_norm);
+    turn_heads(ps, row, q, s->n_heads, ps->lw->q_norm);
     turn_heads(ps, row, k, s->n_kv_heads, ps->lw->k_norm);
     ps->m->kern->kv_store(ps->b->seqs[r->seq].pages[page], ps->kv, ps->m->opt.kv_type, slot, k,
-                          ps->ws->v + row * s->n_kv_heads * s->v_dim);
+                          workspace_row(ps->ws->v, row, (size_t)s->n_kv_heads * s->v_dim));
 }
 
 /* One row and KV head. The last rows see the most and come first, so that no long task is left to the end. */
@@ -149,8 +152,8 @@ static void attention_task(void *arg, size_t task, size_t thread)
     size_t n_q = s->n_heads / s->n_kv_heads;
     const batch_row *r = &ps->b->rows[row];
     const kern_attn a = {
-        .q = ps->ws->q + (row * s->n_heads + head * n_q) * s->k_dim,
-        .out = ps->ws->mix + (row * s->n_heads + head * n_q) * s->v_dim,
+        .q = workspace_row(ps->ws->q, row, (size_t)s->n_heads * s->k_dim) + head * n_q * s->k_dim,
+        .out = workspace_row(ps->ws->mix, row, (size_t)s->n_heads * s->v_dim) + head * n_q * s->v_dim,
         .n_q = n_q,
         .layer = ps->kv,
         .type = ps->m->opt.kv_type,
@@ -164,37 +167,45 @@ static void attention_task(void *arg, size_t task, size_t thread)
     ps->m->kern->attention(&a);
 }
 
+/* The present input times w, into rows of the workspace. */
+static product product_of(const pass *ps, const kern_matrix *w, float *y)
+{
+    return (product){.w = w, .act = act_for(ps, w), .y = y, .y_stride = workspace_pitch(w->n)};
+}
+
+/* The residual stream += the present input times w. */
+static void add_product(pass *ps, const kern_matrix *w)
+{
+    product pr = product_of(ps, w, ps->ws->h);
+    pr.add_to = ps->ws->x;
+    pr.add_stride = pr.y_stride;
+    product_run(ps->m->kern, ps->p, &pr, 1);
+}
+
 static void attention_block(pass *ps)
 {
-    const kern_table *kern = ps->m->kern;
     const layer_weights *lw = ps->lw;
     workspace *ws = ps->ws;
     prepare(ps, ws->x, lw->attn_norm, lw->q.k, kind_bit(&lw->q) | kind_bit(&lw->k) | kind_bit(&lw->v));
-    const product qkv[] = {
-        {.w = &lw->q, .act = act_for(ps, &lw->q), .y = ws->q},
-        {.w = &lw->k, .act = act_for(ps, &lw->k), .y = ws->k},
-        {.w = &lw->v, .act = act_for(ps, &lw->v), .y = ws->v},
-    };
-    product_run(kern, ps->p, qkv, 3);
+    const product qkv[] = {product_of(ps, &lw->q, ws->q), product_of(ps, &lw->k, ws->k),
+                           product_of(ps, &lw->v, ws->v)};
+    product_run(ps->m->kern, ps->p, qkv, 3);
     pool_run(ps->p, keys_task, ps, ps->b->n_rows);
     pool_run(ps->p, attention_task, ps, ps->b->n_rows * ps->m->hp.shape.n_kv_heads);
     prepare(ps, ws->mix, NULL, lw->o.k, kind_bit(&lw->o));
-    const product o = {.w = &lw->o, .act = act_for(ps, &lw->o), .y = ws->h, .add_to = ws->x};
-    product_run(kern, ps->p, &o, 1);
+    add_product(ps, &lw->o);
 }
 
 static void ffn_block(pass *ps)
 {
-    const kern_table *kern = ps->m->kern;
     const layer_weights *lw = ps->lw;
     workspace *ws = ps->ws;
     prepare(ps, ws->x, lw->ffn_norm, lw->gate.k, kind_bit(&lw->gate) | kind_bit(&lw->up));
-    const product gate = {.w = &lw->gate, .act = act_for(ps, &lw->gate), .y = ws->gate};
-    const product up = {.w = &lw->up, .act = act_for(ps, &lw->up), .y = ws->up};
-    product_run_gated(kern, ps->p, &gate, &up);
+    const product gate = product_of(ps, &lw->gate, ws->gate);
+    const product up = product_of(ps, &lw->up, ws->up);
+    product_run_gated(ps->m->kern, ps->p, &gate, &up);
     prepare(ps, ws->gate, NULL, lw->down.k, kind_bit(&lw->down));
-    const product down = {.w = &lw->down, .act = act_for(ps, &lw->down), .y = ws->h, .add_to = ws->x};
-    product_run(kern, ps->p, &down, 1);
+    add_product(ps, &lw->down);
 }
 
 /* Layers [l0, l1) on the residual stream. */
@@ -212,14 +223,14 @@ static void head_task(void *arg, size_t row, size_t thread)
 {
     pass *ps = arg;
     const kern_table *kern = ps->m->kern;
-    const float *x = ps->ws->x + row * ps->width;
+    const float *x = workspace_row(ps->ws->x, row, ps->width);
     int32_t at = ps->ws->logit_index[row];
     (void)thread;
     if (!kern->all_finite(x, ps->width)) {
         ps->bad[row] = 1;
     }
     if (at >= 0) {
-        kern->rms_norm(ps->ws->h + (size_t)at * ps->width, x, ps->m->w.output_norm, ps->width,
+        kern->rms_norm(workspace_row(ps->ws->h, (size_t)at, ps->width), x, ps->m->w.output_norm, ps->width,
                        ps->m->hp.rms_eps);
         acts_prepare_row(ps, ps->ws->h, (size_t)at, ps->ws->logit_bad);
     }
@@ -232,7 +243,8 @@ static void head(pass *ps)
     memset(ps->ws->logit_bad, 0, ps->n_logits);
     pool_run(ps->p, head_task, ps, ps->b->n_rows);
     if (ps->n_logits > 0) {
-        const product pr = {.w = out, .act = act_for(ps, out), .y = ps->logits, .bad = ps->ws->logit_bad};
+        const product pr = {
+            .w = out, .act = act_for(ps, out), .y = ps->logits, .y_stride = out->n, .bad = ps->ws->logit_bad};
         product_run(ps->m->kern, ps->p, &pr, 1);
     }
 }

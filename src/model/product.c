@@ -2,8 +2,8 @@
 
 #include <assert.h>
 
-/* Chunks are whole cache lines of outputs, so that two threads never write the same one. */
-#define CHUNK_ALIGN 16
+/* Columns that are worth a task: below that a matrix unit is set up more often than it computes. */
+#define CHUNK_WORTH ((size_t)4 * KERN_PANEL)
 /* Tasks per thread: enough that a slow thread does not hold up the rest, few enough that a task is real work.
  */
 #define TASKS_PER_THREAD 6
@@ -16,12 +16,20 @@ typedef struct product_job {
     size_t first_task[PRODUCT_MAX + 1]; /* of each product; the last is the number of tasks */
 } product_job;
 
-/* Columns per task if n_columns are shared by all threads. */
+/* n_columns in so many pieces: whole panels, the smallest chunk that kernels compute. */
+static size_t panels_for(size_t n_columns, size_t n_pieces)
+{
+    size_t chunk = n_columns / n_pieces + (n_columns % n_pieces != 0);
+    return (chunk + KERN_PANEL - 1) / KERN_PANEL * KERN_PANEL;
+}
+
+/* Columns per task if n_columns are shared by all threads: none of which is idle for the sake of larger tasks. */
 static size_t chunk_of(const pool *p, size_t n_columns)
 {
-    size_t n_tasks = pool_threads(p) * TASKS_PER_THREAD;
-    size_t chunk = n_columns / n_tasks + (n_columns % n_tasks != 0);
-    return (chunk + CHUNK_ALIGN - 1) / CHUNK_ALIGN * CHUNK_ALIGN;
+    size_t chunk = panels_for(n_columns, pool_threads(p) * TASKS_PER_THREAD);
+    size_t most = panels_for(n_columns, pool_threads(p));
+    size_t least = most < CHUNK_WORTH ? most : CHUNK_WORTH;
+    return chunk < least ? least : chunk;
 }
 
 static size_t chunk_end(size_t n0, size_t chunk, size_t n)
@@ -31,13 +39,12 @@ static size_t chunk_end(size_t n0, size_t chunk, size_t n)
 
 static void product_columns(const kern_table *kern, const product *pr, size_t n0, size_t n1)
 {
-    size_t n = pr->w->n;
-    kern->matmul[pr->w->type](pr->w, pr->act, n0, n1, pr->y, n);
+    kern->matmul[pr->w->type](pr->w, pr->act, n0, n1, pr->y, pr->y_stride);
     for (size_t r = 0; pr->add_to && r < pr->act->m; r++) {
-        kern->add(pr->add_to + r * n + n0, pr->y + r * n + n0, n1 - n0);
+        kern->add(pr->add_to + r * pr->add_stride + n0, pr->y + r * pr->y_stride + n0, n1 - n0);
     }
     for (size_t r = 0; pr->bad && r < pr->act->m; r++) {
-        if (!kern->all_finite(pr->y + r * n + n0, n1 - n0)) {
+        if (!kern->all_finite(pr->y + r * pr->y_stride + n0, n1 - n0)) {
             /* Several tasks may say so of one row; pool_run's end orders the stores before the caller's
              * loads. */
             __atomic_store_n(&pr->bad[r], 1, __ATOMIC_RELAXED);
@@ -85,8 +92,8 @@ static void gated_task(void *arg, size_t task, size_t thread)
     product_columns(job->kern, gate, n0, n1);
     product_columns(job->kern, up, n0, n1);
     for (size_t r = 0; r < gate->act->m; r++) {
-        float *y = gate->y + r * n + n0;
-        job->kern->silu_mul(y, y, up->y + r * n + n0, n1 - n0);
+        float *y = gate->y + r * gate->y_stride + n0;
+        job->kern->silu_mul(y, y, up->y + r * up->y_stride + n0, n1 - n0);
     }
 }
 

@@ -19,9 +19,11 @@
 typedef struct product {
     const kern_matrix *w; /* [n][k] */
     const kern_act *act;  /* m rows of k, of the kind that w wants */
-    float *y;             /* [m][n] */
-    float *add_to;        /* [m][n] += y, or NULL */
-    uint8_t *bad;         /* [m] set to 1 where a row of y is not finite, else left; or NULL */
+    float *y;             /* [m][n], rows y_stride apart */
+    float *add_to;        /* [m][n] += y, rows add_stride apart; or NULL */
+    size_t y_stride;
+    size_t add_stride;
+    uint8_t *bad; /* [m] set to 1 where a row of y is not finite, else left; or NULL */
 } product;
 
 /* n_list in [1, PRODUCT_MAX]; all have the same m. */

@@ -33,7 +33,7 @@ static bool take_rows(workspace *ws, const model_shape *s, arena *mem)
     };
     for (size_t i = 0; i < WORKSPACE_ROW_BUFFERS; i++) {
         size_t n;
-        if (!size_mul(ws->max_rows, list[i].width, &n)) {
+        if (list[i].width > SIZE_MAX / 2 || !size_mul(ws->max_rows, workspace_pitch(list[i].width), &n)) {
             return false;
         }
         *list[i].at = arena_alloc_array(mem, n, sizeof(float));
@@ -95,7 +95,7 @@ void workspace_begin(workspace *ws, size_t n_rows, size_t n_threads)
 #ifdef HEARTH_DEBUG
     size_t rows = ws->used_rows > n_rows ? ws->used_rows : n_rows;
     for (size_t i = 0; i < WORKSPACE_ROW_BUFFERS; i++) {
-        memset(ws->row_buffers[i], 0xFF, rows * ws->row_widths[i] * sizeof(float));
+        memset(ws->row_buffers[i], 0xFF, rows * workspace_pitch(ws->row_widths[i]) * sizeof(float));
     }
     for (size_t kind = 0; kind < KERN_ACT_NONE; kind++) {
         if (ws->act[kind]) {
