@@ -52,6 +52,9 @@ AMX_INLINE void amx_release(void)
 
 /* c[i][n] += sum over r, j of a[i][4 r + j] * b[r][4 n + j], signed bytes, exact in int32. */
 #define AMX_DOT_INT8(c, a, b) __asm__ volatile("tdpbssd %%tmm" #b ", %%tmm" #a ", %%tmm" #c : : : "memory")
+/* The same where the bytes of b are unsigned. */
+#define AMX_DOT_INT8_UNSIGNED(c, a, b) \
+    __asm__ volatile("tdpbsud %%tmm" #b ", %%tmm" #a ", %%tmm" #c : : : "memory")
 /* The same of bf16 pairs into fp32; rounding and flushing: kern/README.md. */
 #define AMX_DOT_BF16(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c : : : "memory")
 

@@ -10,4 +10,13 @@ void kern_fill_amx(kern_table *t)
     t->wants_packed[GGUF_TYPE_Q8_0] = true;
     t->matmul[GGUF_TYPE_Q4_0] = matmul_amx_q4_0;
     t->wants_packed[GGUF_TYPE_Q4_0] = true;
+
+    t->matmul[GGUF_TYPE_Q4_K] = matmul_amx_q4_k;
+    t->wants_packed[GGUF_TYPE_Q4_K] = true;
+    t->matmul[GGUF_TYPE_Q5_K] = matmul_amx_q5_k;
+    t->wants_packed[GGUF_TYPE_Q5_K] = true;
+    t->matmul[GGUF_TYPE_Q6_K] = matmul_amx_q6_k;
+    t->wants_packed[GGUF_TYPE_Q6_K] = true;
+    t->matmul[GGUF_TYPE_IQ4_XS] = matmul_amx_iq4_xs;
+    t->wants_packed[GGUF_TYPE_IQ4_XS] = true;
 }

@@ -1,0 +1,280 @@
+/* Units of the formats with integer scales within blocks of 256, unpacked: see the header. */
+#include "kern/x86/unpack_q256_amx.h"
+
+#include <immintrin.h>
+
+#include "kern/x86/matmul_amx.h"
+
+#define EVEN_BYTES 0x5555555555555555ull
+#define ODD_BYTES  0xAAAAAAAAAAAAAAAAull
+#define AHEAD      7168 /* bytes from what is unpacked to what is prefetched */
+
+AMX_INLINE __m512i load(const void *p)
+{
+    return _mm512_loadu_si512(p);
+}
+
+AMX_INLINE void store(void *p, __m512i v)
+{
+    _mm512_store_si512(p, v);
+}
+
+AMX_INLINE void halves_to_floats(const uint16_t *h, float *out)
+{
+    _mm512_store_ps(out, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)h)));
+}
+
+/* Asks for all lines of the unit AHEAD on; spread over its unpacking by the caller. */
+AMX_INLINE void ahead(const void *p)
+{
+    _mm_prefetch((const char *)p + AHEAD, _MM_HINT_T1);
+}
+
+/* The rest of a unit, n lines from p on. */
+AMX_INLINE void ahead_rest(const uint8_t *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        ahead(p + 64 * i);
+    }
+}
+
+/* A sub-block's scales for vpmaddubsw: of each pair of bytes only the even or only the odd one counts. */
+typedef struct sc_pair {
+    __m512i even, odd;
+} sc_pair;
+
+/* Sub-block j of the four whose scales are in sc. */
+AMX_INLINE sc_pair spread(__m512i sc, int j)
+{
+    const __m512i column = _mm512_set_epi32(0x0F0F0F0F, 0x0E0E0E0E, 0x0D0D0D0D, 0x0C0C0C0C, 0x0B0B0B0B,
+                                            0x0A0A0A0A, 0x09090909, 0x08080808, 0x07070707, 0x06060606,
+                                            0x05050505, 0x04040404, 0x03030303, 0x02020202, 0x01010101, 0);
+    const __m512i at = _mm512_or_si512(column, _mm512_set1_epi8((char)(16 * j)));
+    return (sc_pair){_mm512_maskz_permutexvar_epi8(EVEN_BYTES, at, sc),
+                     _mm512_maskz_permutexvar_epi8(ODD_BYTES, at, sc)};
+}
+
+/* The other byte of each pair. */
+AMX_INLINE __m512i swap(void)
+{
+    return _mm512_set4_epi32(0x0E0F0C0D, 0x0A0B0809, 0x06070405, 0x02030001);
+}
+
+/* Products of even and of odd bytes, 16 bits each, to line r of both planes. */
+AMX_INLINE void split(q256_codes *out, int r, __m512i even, __m512i odd)
+{
+    store(out->low[r], _mm512_mask_shuffle_epi8(even, ODD_BYTES, odd, swap()));
+    store(out->high[r], _mm512_mask_shuffle_epi8(odd, EVEN_BYTES, even, swap()));
+}
+
+/* Codes without offset: w in 0 ... 63 and |sc| <= 128, so that a product, and the pair's sum with zero, fits. */
+AMX_INLINE void fold(q256_codes *out, int r, __m512i w, sc_pair sc)
+{
+    split(out, r, _mm512_maddubs_epi16(w, sc.even), _mm512_maddubs_epi16(w, sc.odd));
+}
+
+/* Codes with one: (w - offset) * sc, offset * sc being `less`; w * sc up to 255 * 32. */
+AMX_INLINE void fold_less(q256_codes *out, int r, __m512i w, sc_pair sc, __m512i less)
+{
+    split(out, r, _mm512_sub_epi16(_mm512_maddubs_epi16(w, sc.even), less),
+          _mm512_sub_epi16(_mm512_maddubs_epi16(w, sc.odd), less));
+}
+
+AMX_INLINE __m512i low_nibbles(__m512i x)
+{
+    return _mm512_and_si512(x, _mm512_set1_epi8(15));
+}
+
+AMX_INLINE __m512i high_nibbles(__m512i x)
+{
+    return low_nibbles(_mm512_srli_epi16(x, 4));
+}
+
+/* Minima of 32 values in m[8], to those of 16. */
+AMX_INLINE void mins_of_32(q256_codes *out, const void *m)
+{
+    /* output n of line r: m[2 r][n] twice, m[2 r + 1][n] twice */
+    const __m512i column = _mm512_set_epi32(
+        0x1F1F0F0F, 0x1E1E0E0E, 0x1D1D0D0D, 0x1C1C0C0C, 0x1B1B0B0B, 0x1A1A0A0A, 0x19190909, 0x18180808,
+        0x17170707, 0x16160606, 0x15150505, 0x14140404, 0x13130303, 0x12120202, 0x11110101, 0x10100000);
+    const __m512i next = _mm512_or_si512(column, _mm512_set1_epi8(32));
+    for (int half = 0; half < 2; half++) {
+        __m512i from = load((const uint8_t *)m + 64 * half);
+        store(out->mins[2 * half], _mm512_permutexvar_epi8(column, from));
+        store(out->mins[2 * half + 1], _mm512_permutexvar_epi8(next, from));
+    }
+}
+
+void q256_unpack_q4_k(const void *unit, q256_codes *out, q256_scales *scales)
+{
+    const unit_q4_k *u = unit;
+    for (int half = 0; half < 2; half++) {
+        __m512i sc = load(u->sc[4 * half]);
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++) {
+            const int s = 4 * half + j;
+            sc_pair pair = spread(sc, j);
+            for (int r = 0; r < 4; r++) {
+                ahead(u->nibbles[s][r]);
+                __m512i x = load(u->nibbles[s][r]);
+                fold(out, 8 * s + r, low_nibbles(x), pair);
+                fold(out, 8 * s + r + 4, high_nibbles(x), pair);
+            }
+        }
+    }
+    ahead_rest((const uint8_t *)u->sc, 5);
+    mins_of_32(out, u->m);
+    halves_to_floats(u->d, scales->d);
+    halves_to_floats(u->dmin, scales->dmin);
+}
+
+/* A code of Q6_K is a nibble and, above it, a pair; it counts from -32. */
+void q256_unpack_q6_k(const void *unit, q256_codes *out, q256_scales *scales)
+{
+    const unit_q6_k *u = unit;
+    for (int quarter = 0; quarter < 4; quarter++) {
+        __m512i sc = load(u->sc[4 * quarter]);
+#pragma GCC unroll 2
+        for (int j = 0; j < 2; j++) {
+            const int s = 2 * quarter + j;
+            for (int p = 0; p < 2; p++) {
+                sc_pair pair = spread(sc, 2 * j + p);
+                __m512i less = _mm512_srai_epi16(pair.odd, 3); /* 256 * sc / 8 */
+                __m512i pairs = load(u->pairs[s][p]);
+                ahead(u->pairs[s][p]);
+#pragma GCC unroll 4
+                for (int i = 0; i < 4; i++) {
+                    __m512i x = load(u->nibbles[s][i]);
+                    x = p ? high_nibbles(x) : low_nibbles(x);
+                    __m512i high =
+                        i < 2 ? _mm512_slli_epi16(pairs, 4 - 2 * i) : _mm512_srli_epi16(pairs, 2 * i - 4);
+                    high = _mm512_and_si512(high, _mm512_set1_epi8(0x30));
+                    if (p) {
+                        ahead(u->nibbles[s][i]);
+                    }
+                    fold_less(out, 8 * s + 4 * p + i, _mm512_or_si512(x, high), pair, less);
+                }
+            }
+        }
+    }
+    ahead_rest((const uint8_t *)u->sc, 5);
+    halves_to_floats(u->d, scales->d);
+}
+
+/* Bit r of each byte of bits, moved to bit `to`. */
+AMX_INLINE __m512i bit_to(__m512i bits, int r, int to)
+{
+    __m512i moved = r <= to ? _mm512_slli_epi16(bits, to - r) : _mm512_srli_epi16(bits, r - to);
+    return _mm512_and_si512(moved, _mm512_set1_epi8((char)(1 << to)));
+}
+
+void q256_unpack_q5_k(const void *unit, q256_codes *out, q256_scales *scales)
+{
+    const unit_q5_k *u = unit;
+    for (int half = 0; half < 2; half++) {
+        __m512i sc = load(u->sc[4 * half]);
+        for (int j = 0; j < 4; j++) {
+            const int s = 4 * half + j;
+            sc_pair pair = spread(sc, j);
+            __m512i bits = load(u->bits[s]);
+            ahead(u->bits[s]);
+#pragma GCC unroll 4
+            for (int r = 0; r < 4; r++) {
+                ahead(u->nibbles[s][r]);
+                __m512i x = load(u->nibbles[s][r]);
+                __m512i low = _mm512_or_si512(low_nibbles(x), bit_to(bits, r, 4));
+                __m512i high = _mm512_or_si512(high_nibbles(x), bit_to(bits, r + 4, 4));
+                fold(out, 8 * s + r, low, pair);
+                fold(out, 8 * s + r + 4, high, pair);
+            }
+        }
+    }
+    ahead_rest((const uint8_t *)u->sc, 5);
+    mins_of_32(out, u->m);
+    halves_to_floats(u->d, scales->d);
+    halves_to_floats(u->dmin, scales->dmin);
+}
+
+/* Places in the table of IQ4_XS, which counts from -128 here: w in 1 ... 241. */
+void q256_unpack_iq4_xs(const void *unit, q256_codes *out, q256_scales *scales)
+{
+    const unit_iq4_xs *u = unit;
+    /* vpermb looks at six bits of each byte: with four equal parts a nibble needs no mask */
+    const __m512i table = _mm512_set4_epi32((int)0xF1D9C5B5, (int)0xA6998D81, 0x766A5D4F, 0x3F2D1801);
+    for (int half = 0; half < 2; half++) {
+        __m512i sc = load(u->sc[4 * half]);
+        for (int j = 0; j < 4; j++) {
+            const int s = 4 * half + j;
+            sc_pair pair = spread(sc, j);
+            __m512i less = _mm512_srai_epi16(pair.odd, 1); /* 256 * sc / 2 */
+#pragma GCC unroll 4
+            for (int r = 0; r < 4; r++) {
+                ahead(u->nibbles[s][r]);
+                __m512i x = load(u->nibbles[s][r]);
+                fold_less(out, 8 * s + r, _mm512_permutexvar_epi8(x, table), pair, less);
+                fold_less(out, 8 * s + r + 4, _mm512_permutexvar_epi8(_mm512_srli_epi16(x, 4), table), pair,
+                          less);
+            }
+        }
+    }
+    ahead_rest((const uint8_t *)u->sc, 3);
+    halves_to_floats(u->d, scales->d);
+}
+
+/* The only plane. w * sc <= 3 * 15: a 16-bit product of two codes has no carry between its bytes. */
+void q256_unpack_q2_k(const void *unit, q256_codes *out, q256_scales *scales)
+{
+    const unit_q2_k *u = unit;
+    /* output n of a line: number j of four sub-blocks' scales or minima, byte 16 j + n */
+    const __m512i transposed = _mm512_set_epi32(
+        0x3F2F1F0F, 0x3E2E1E0E, 0x3D2D1D0D, 0x3C2C1C0C, 0x3B2B1B0B, 0x3A2A1A0A, 0x39291909, 0x38281808,
+        0x37271707, 0x36261606, 0x35251505, 0x34241404, 0x33231303, 0x32221202, 0x31211101, 0x30201000);
+    for (int quarter = 0; quarter < 4; quarter++) {
+        __m512i sc_m = load(u->sc_m[4 * quarter]);
+        __m512i sc = low_nibbles(sc_m);
+        store(out->mins[quarter], _mm512_permutexvar_epi8(transposed, high_nibbles(sc_m)));
+        for (int j = 0; j < 4; j++) { /* sub-blocks of four lines */
+            __m512i times = spread(sc, j).even;
+            __m512i pairs = load(u->pairs[2 * quarter + j / 2][j % 2]);
+            ahead(u->pairs[2 * quarter + j / 2][j % 2]);
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; i++) {
+                __m512i w = _mm512_and_si512(_mm512_srli_epi16(pairs, 2 * i), _mm512_set1_epi8(3));
+                store(out->high[16 * quarter + 4 * j + i], _mm512_mullo_epi16(w, times));
+            }
+        }
+    }
+    ahead_rest((const uint8_t *)u->sc_m, 5);
+    halves_to_floats(u->d, scales->d);
+    halves_to_floats(u->dmin, scales->dmin);
+}
+
+/* The only plane, of (4 - code) * sc, -128 ... 124: the low bytes of code * -sc, and 4 * sc modulo 256. */
+void q256_unpack_q3_k(const void *unit, q256_codes *out, q256_scales *scales)
+{
+    const unit_q3_k *u = unit;
+    for (int quarter = 0; quarter < 4; quarter++) {
+        __m512i sc = load(u->sc[4 * quarter]);
+        __m512i minus = _mm512_sub_epi8(_mm512_setzero_si512(), sc);
+        for (int j = 0; j < 4; j++) {
+            const int s = 2 * quarter + j / 2;
+            sc_pair pair = spread(minus, j);
+            __m512i both = _mm512_or_si512(pair.even, pair.odd);
+            __m512i four = _mm512_slli_epi16(_mm512_and_si512(both, _mm512_set1_epi8(0x3F)), 2);
+            __m512i bits = load(u->bits[s]);
+            __m512i pairs = load(u->pairs[s][j % 2]);
+            ahead(u->pairs[s][j % 2]);
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; i++) {
+                __m512i w = _mm512_and_si512(_mm512_srli_epi16(pairs, 2 * i), _mm512_set1_epi8(3));
+                w = _mm512_or_si512(w, j % 2 ? bit_to(bits, i + 4, 2) : bit_to(bits, i, 2));
+                __m512i even = _mm512_maddubs_epi16(w, pair.even);
+                __m512i odd = _mm512_maddubs_epi16(w, pair.odd);
+                __m512i low = _mm512_mask_shuffle_epi8(even, ODD_BYTES, odd, swap());
+                store(out->high[16 * quarter + 4 * j + i], _mm512_sub_epi8(low, four));
+            }
+        }
+    }
+    ahead_rest((const uint8_t *)u->bits, 13);
+    halves_to_floats(u->d, scales->d);
+}
