@@ -101,7 +101,8 @@ typedef struct mm_format {
     size_t unit_values;
     void (*unpack)(const uint8_t *units, size_t k, mm_strip *s); /* k values; NULL: rows read the units */
     const mm_rows_fn *rows;                                      /* [MM_ROWS], for 1, 2 … rows */
-    size_t chunk;                                                /* values of a strip, whole units */
+    const mm_rows_fn *direct; /* likewise, from the units: for a run of a single group; or NULL */
+    size_t chunk;             /* values of a strip, whole units */
     mm_extra extra;
     int offset;
 } mm_format;
@@ -174,40 +175,29 @@ MM_INLINE void mm_fifth_bits(const pack_line bits, const size_t h, __m256i lines
     }
 }
 
-/* Half h of eight lines. */
-MM_INLINE void mm_store_lines(__m256i (*to)[2], const size_t h, const __m256i lines[8])
-{
-    MM_UNROLL
-    for (size_t r = 0; r < 8; r++) {
-        to[r][h] = lines[r];
-    }
-}
-
 /* Sixteen bytes in both 128-bit lanes, for vpshufb. */
 MM_INLINE __m256i mm_table(const int8_t table[16])
 {
     return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)table));
 }
 
-/* Eight lines of codes of IQ4 to the two planes of table value + 128. */
-MM_INLINE void mm_iq4_planes(const __m256i codes[8], const size_t h, __m256i (*low)[2], __m256i (*high)[2])
+/* Codes of IQ4 to table values: signed, or one of the planes of value + 128. */
+typedef enum mm_iq4_what { MM_IQ4_VALUE, MM_IQ4_LOW, MM_IQ4_HIGH } mm_iq4_what;
+
+MM_INLINE __m256i mm_iq4(__m256i codes, const mm_iq4_what what)
 {
-    /* 1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241 */
-    static const int8_t lows[16] = {1, 8, 13, 15, 15, 13, 10, 6, 1, 13, 9, 6, 5, 5, 9, 1};
-    static const int8_t highs[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 9, 10, 11, 12, 13, 15};
-    const __m256i low_table = mm_table(lows);
-    const __m256i high_table = mm_table(highs);
-    MM_UNROLL
-    for (size_t r = 0; r < 8; r++) {
-        low[r][h] = _mm256_shuffle_epi8(low_table, codes[r]);
-        high[r][h] = _mm256_shuffle_epi8(high_table, codes[r]);
-    }
+    static const int8_t tables[3][16] = {
+        {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113},
+        {1, 8, 13, 15, 15, 13, 10, 6, 1, 13, 9, 6, 5, 5, 9, 1},
+        {0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 9, 10, 11, 12, 13, 15},
+    };
+    return _mm256_shuffle_epi8(mm_table(tables[what]), codes);
 }
 
-MM_INLINE void mm_scales(const uint16_t d[KERN_PANEL], __m256 out[2])
+/* Half h of sixteen binary16 values. */
+MM_INLINE __m256 mm_scales(const uint16_t d[KERN_PANEL], const size_t h)
 {
-    out[0] = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)d));
-    out[1] = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(d + 8)));
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(d + 8 * h)));
 }
 
 /* A group's 16- or 32-bit sums. */
@@ -230,6 +220,39 @@ MM_INLINE void mm_chain(const __m256i (*lines)[2], const size_t n, const int8_t 
             words[i][1] = fresh && r == 0 ? pairs1 : _mm256_add_epi16(words[i][1], pairs1);
             MM_KEEP(words[i][0]);
             MM_KEEP(words[i][1]);
+        }
+    }
+}
+
+/* The same for one half, its lines in registers. */
+MM_INLINE void mm_half_chain(const __m256i *lines, const size_t n, const int8_t *q, const bool fresh,
+                             __m256i *words, const int rows)
+{
+    MM_UNROLL
+    for (size_t r = 0; r < n; r++) {
+        MM_UNROLL
+        for (int i = 0; i < rows; i++) {
+            __m256i pairs = _mm256_maddubs_epi16(lines[r], mm_broadcast_dword(q + 64 * i + 4 * r));
+            words[i] = fresh && r == 0 ? pairs : _mm256_add_epi16(words[i], pairs);
+            MM_KEEP(words[i]);
+        }
+    }
+}
+
+/* Adds to each row's sums n lines of signed codes of a half, times the factor: |w| as the unsigned side (128 for -128)
+ * and w's sign moved to the activation, so that a pair is at most 2 * 128 * 127 = 32,512. */
+MM_INLINE void mm_half_signed(const __m256i *lines, const size_t n, const int8_t *q, const __m256i factor,
+                              __m256i *sums, const int rows)
+{
+    MM_UNROLL
+    for (size_t r = 0; r < n; r++) {
+        __m256i magnitude = _mm256_abs_epi8(lines[r]);
+        MM_UNROLL
+        for (int i = 0; i < rows; i++) {
+            __m256i x = _mm256_sign_epi8(mm_broadcast_dword(q + 64 * i + 4 * r), lines[r]);
+            sums[i] =
+                _mm256_add_epi32(sums[i], _mm256_madd_epi16(_mm256_maddubs_epi16(magnitude, x), factor));
+            MM_KEEP(sums[i]);
         }
     }
 }

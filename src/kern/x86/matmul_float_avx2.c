@@ -52,7 +52,8 @@ static void unpack_f16(const uint8_t *units, size_t k, mm_strip *s)
     const unit_f16 *u = (const void *)units;
     for (size_t c = 0; c < k; c++, u++) {
         mm_prefetch(u, sizeof *u);
-        mm_scales(u->w, s->floats[c]);
+        s->floats[c][0] = mm_scales(u->w, 0);
+        s->floats[c][1] = mm_scales(u->w, 1);
     }
 }
 

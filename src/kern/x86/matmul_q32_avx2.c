@@ -12,6 +12,8 @@
 #define BLOCK 32
 #define LINES 8
 
+typedef enum q32_format { Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, MXFP4 } q32_format;
+
 /* What differs between the formats' rows. */
 typedef enum q32_kind { ONE_START, ONE_MIN, ONE_MIN_WIDE, TWO_PLANES } q32_kind;
 
@@ -72,98 +74,6 @@ MM_ROWS_FNS(rows_one_min, rows_q32, ONE_MIN);
 MM_ROWS_FNS(rows_one_min_wide, rows_q32, ONE_MIN_WIDE);
 MM_ROWS_FNS(rows_two_planes, rows_q32, TWO_PLANES);
 
-static void unpack_q4_0(const uint8_t *units, size_t k, mm_strip *s)
-{
-    const unit_q4_0 *u = (const void *)units;
-    for (size_t b = 0; b < k / BLOCK; b++, u++) {
-        mm_prefetch(u, sizeof *u);
-        for (size_t h = 0; h < 2; h++) {
-            __m256i lines[LINES];
-            mm_nibbles(u->nibbles, h, lines);
-            mm_store_lines(s->codes + LINES * b, h, lines);
-        }
-        mm_scales(u->d, s->d[b]);
-    }
-}
-
-static void unpack_q4_1(const uint8_t *units, size_t k, mm_strip *s)
-{
-    const unit_q4_1 *u = (const void *)units;
-    for (size_t b = 0; b < k / BLOCK; b++, u++) {
-        mm_prefetch(u, sizeof *u);
-        for (size_t h = 0; h < 2; h++) {
-            __m256i lines[LINES];
-            mm_nibbles(u->nibbles, h, lines);
-            mm_store_lines(s->codes + LINES * b, h, lines);
-        }
-        mm_scales(u->d, s->d[b]);
-        mm_scales(u->m, s->m[b]);
-    }
-}
-
-static void unpack_q5_0(const uint8_t *units, size_t k, mm_strip *s)
-{
-    const unit_q5_0 *u = (const void *)units;
-    for (size_t b = 0; b < k / BLOCK; b++, u++) {
-        mm_prefetch(u, sizeof *u);
-        for (size_t h = 0; h < 2; h++) {
-            __m256i lines[LINES];
-            mm_nibbles(u->nibbles, h, lines);
-            mm_fifth_bits(u->bits, h, lines);
-            mm_store_lines(s->codes + LINES * b, h, lines);
-        }
-        mm_scales(u->d, s->d[b]);
-    }
-}
-
-static void unpack_q5_1(const uint8_t *units, size_t k, mm_strip *s)
-{
-    const unit_q5_1 *u = (const void *)units;
-    for (size_t b = 0; b < k / BLOCK; b++, u++) {
-        mm_prefetch(u, sizeof *u);
-        for (size_t h = 0; h < 2; h++) {
-            __m256i lines[LINES];
-            mm_nibbles(u->nibbles, h, lines);
-            mm_fifth_bits(u->bits, h, lines);
-            mm_store_lines(s->codes + LINES * b, h, lines);
-        }
-        mm_scales(u->d, s->d[b]);
-        mm_scales(u->m, s->m[b]);
-    }
-}
-
-static void unpack_q8_0(const uint8_t *units, size_t k, mm_strip *s)
-{
-    const unit_q8_0 *u = (const void *)units;
-    const __m256i eight = _mm256_set1_epi8(8);
-    for (size_t b = 0; b < k / BLOCK; b++, u++) {
-        mm_prefetch(u, sizeof *u);
-        for (size_t h = 0; h < 2; h++) {
-            MM_UNROLL
-            for (size_t r = 0; r < LINES; r++) {
-                __m256i v = mm_load(u->lines[r] + 32 * h);
-                s->codes[LINES * b + r][h] = mm_bits(v, 0, 0, 15);
-                s->high[LINES * b + r][h] = _mm256_xor_si256(mm_bits(v, 4, 0, 15), eight);
-            }
-        }
-        mm_scales(u->d, s->d[b]);
-    }
-}
-
-static void unpack_iq4_nl(const uint8_t *units, size_t k, mm_strip *s)
-{
-    const unit_q4_0 *u = (const void *)units;
-    for (size_t b = 0; b < k / BLOCK; b++, u++) {
-        mm_prefetch(u, sizeof *u);
-        for (size_t h = 0; h < 2; h++) {
-            __m256i lines[LINES];
-            mm_nibbles(u->nibbles, h, lines);
-            mm_iq4_planes(lines, h, s->codes + LINES * b, s->high + LINES * b);
-        }
-        mm_scales(u->d, s->d[b]);
-    }
-}
-
 /* 2^(e - 128); the two smallest are denormal. */
 MM_INLINE __m256 mxfp4_scales(const uint8_t *e)
 {
@@ -174,46 +84,188 @@ MM_INLINE __m256 mxfp4_scales(const uint8_t *e)
     return _mm256_castsi256_ps(_mm256_blendv_epi8(denormal, normal, is_normal));
 }
 
-static void unpack_mxfp4(const uint8_t *units, size_t k, mm_strip *s)
+MM_INLINE size_t unit_bytes(const q32_format f)
 {
-    /* twice the value, and 12 */
-    static const int8_t values[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
-    const __m256i table = mm_table(values);
-    const unit_mxfp4 *u = (const void *)units;
-    for (size_t b = 0; b < k / BLOCK; b++, u++) {
-        mm_prefetch(u, sizeof *u);
+    static const size_t n_bytes[] = {
+        [Q4_0] = sizeof(unit_q4_0),   [Q4_1] = sizeof(unit_q4_1), [Q5_0] = sizeof(unit_q5_0),
+        [Q5_1] = sizeof(unit_q5_1),   [Q8_0] = sizeof(unit_q8_0), [IQ4_NL] = sizeof(unit_q4_0),
+        [MXFP4] = sizeof(unit_mxfp4),
+    };
+    return n_bytes[f];
+}
+
+/* Half h of a unit's lines: unsigned codes, for Q8_0 the signed values, for IQ4_NL places in the table. All units but
+ * Q8_0's begin with nibbles, and the fifth bits follow. */
+MM_INLINE void half_lines(const uint8_t *unit, const q32_format f, const size_t h, __m256i lines[LINES])
+{
+    /* twice the value of MXFP4, and 12 */
+    static const int8_t fp4[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+    if (f == Q8_0) {
+        MM_UNROLL
+        for (size_t r = 0; r < LINES; r++) {
+            lines[r] = mm_load(((const unit_q8_0 *)(const void *)unit)->lines[r] + 32 * h);
+        }
+        return;
+    }
+    mm_nibbles(((const unit_q5_1 *)(const void *)unit)->nibbles, h, lines);
+    if (f == Q5_0 || f == Q5_1) {
+        mm_fifth_bits(((const unit_q5_1 *)(const void *)unit)->bits, h, lines);
+    } else if (f == MXFP4) {
+        const __m256i table = mm_table(fp4);
+        MM_UNROLL
+        for (size_t r = 0; r < LINES; r++) {
+            lines[r] = _mm256_shuffle_epi8(table, lines[r]);
+        }
+    }
+}
+
+/* Half h of d, and of m where there is one. */
+MM_INLINE void half_scales(const uint8_t *unit, const q32_format f, const size_t h, __m256 *d, __m256 *m)
+{
+    switch (f) {
+    case Q4_1:
+        *d = mm_scales(((const unit_q4_1 *)(const void *)unit)->d, h);
+        *m = mm_scales(((const unit_q4_1 *)(const void *)unit)->m, h);
+        break;
+    case Q5_0:
+        *d = mm_scales(((const unit_q5_0 *)(const void *)unit)->d, h);
+        break;
+    case Q5_1:
+        *d = mm_scales(((const unit_q5_1 *)(const void *)unit)->d, h);
+        *m = mm_scales(((const unit_q5_1 *)(const void *)unit)->m, h);
+        break;
+    case Q8_0:
+        *d = mm_scales(((const unit_q8_0 *)(const void *)unit)->d, h);
+        break;
+    case MXFP4:
+        *d = mxfp4_scales(((const unit_mxfp4 *)(const void *)unit)->e + 8 * h);
+        break;
+    default:
+        *d = mm_scales(((const unit_q4_0 *)(const void *)unit)->d, h);
+        break;
+    }
+}
+
+MM_INLINE void unpack_q32(const uint8_t *unit, size_t k, mm_strip *s, const q32_format f)
+{
+    for (size_t b = 0; b < k / BLOCK; b++, unit += unit_bytes(f)) {
+        mm_prefetch(unit, unit_bytes(f));
         for (size_t h = 0; h < 2; h++) {
             __m256i lines[LINES];
-            mm_nibbles(u->nibbles, h, lines);
+            half_lines(unit, f, h, lines);
+            half_scales(unit, f, h, &s->d[b][h], &s->m[b][h]);
             MM_UNROLL
             for (size_t r = 0; r < LINES; r++) {
-                lines[r] = _mm256_shuffle_epi8(table, lines[r]);
+                __m256i code = lines[r];
+                if (f == Q8_0) {
+                    s->high[LINES * b + r][h] =
+                        _mm256_xor_si256(mm_bits(code, 4, 0, 15), _mm256_set1_epi8(8));
+                    code = mm_bits(code, 0, 0, 15);
+                } else if (f == IQ4_NL) {
+                    s->high[LINES * b + r][h] = mm_iq4(code, MM_IQ4_HIGH);
+                    code = mm_iq4(code, MM_IQ4_LOW);
+                }
+                s->codes[LINES * b + r][h] = code;
             }
-            mm_store_lines(s->codes + LINES * b, h, lines);
-            s->d[b][h] = mxfp4_scales(u->e + 8 * h);
+        }
+    }
+}
+
+/* Half h of a unit times the rows' codes. */
+MM_INLINE void half_sums(const uint8_t *unit, const size_t h, const int8_t *q, const int32_t *start,
+                         __m256i *isum, const int rows, const q32_format f)
+{
+    const __m256i ones = _mm256_set1_epi16(1);
+    const bool has_start = f == Q4_0 || f == Q5_0 || f == MXFP4;
+    __m256i lines[LINES], words[MM_ROWS];
+    half_lines(unit, f, h, lines);
+    if (f == Q8_0 || f == IQ4_NL) {
+        if (f == IQ4_NL) {
+            MM_UNROLL
+            for (size_t r = 0; r < LINES; r++) {
+                lines[r] = mm_iq4(lines[r], MM_IQ4_VALUE);
+            }
+        }
+        MM_UNROLL
+        for (int i = 0; i < rows; i++) {
+            isum[i] = _mm256_setzero_si256();
+        }
+        mm_half_signed(lines, LINES, q, ones, isum, rows);
+        return;
+    }
+    MM_UNROLL
+    for (int i = 0; has_start && i < rows; i++) {
+        words[i] = _mm256_set1_epi32(start[i]);
+    }
+    mm_half_chain(lines, f == Q5_1 ? 4 : 8, q, !has_start, words, rows);
+    MM_UNROLL
+    for (int i = 0; i < rows; i++) {
+        isum[i] = _mm256_madd_epi16(words[i], ones);
+    }
+    if (f == Q5_1) {
+        mm_half_chain(lines + 4, 4, q + 16, true, words, rows);
+        MM_UNROLL
+        for (int i = 0; i < rows; i++) {
+            isum[i] = _mm256_add_epi32(isum[i], _mm256_madd_epi16(words[i], ones));
+        }
+    }
+}
+
+MM_INLINE void direct_q32(const mm_strip *s, const uint8_t *unit, const mm_rows *a, size_t c, size_t k,
+                          float *acc, const int rows, const q32_format f)
+{
+    (void)s;
+    for (size_t at = c / BLOCK; at < (c + k) / BLOCK; at++, unit += unit_bytes(f)) {
+        const float *d = a->d + at * a->d_stride;
+        const float *totals = a->totals + at * a->d_stride;
+        mm_prefetch(unit, unit_bytes(f));
+        MM_UNROLL
+        for (size_t h = 0; h < 2; h++) {
+            __m256i isum[MM_ROWS];
+            __m256 dw, mw;
+            half_sums(unit, h, a->q + at / 2 * a->q_stride + at % 2 * BLOCK, a->extra + MM_ROWS * at, isum,
+                      rows, f);
+            half_scales(unit, f, h, &dw, &mw);
+            MM_UNROLL
+            for (int i = 0; i < rows; i++) {
+                float *to = acc + KERN_PANEL * i + 8 * h;
+                const __m256 d_act = _mm256_set1_ps(d[i]);
+                __m256 out = _mm256_fmadd_ps(_mm256_cvtepi32_ps(isum[i]), _mm256_mul_ps(d_act, dw),
+                                             _mm256_load_ps(to));
+                if (f == Q4_1 || f == Q5_1) {
+                    out = _mm256_fmadd_ps(_mm256_set1_ps(totals[i]), _mm256_mul_ps(d_act, mw), out);
+                }
+                _mm256_store_ps(to, out);
+            }
         }
     }
 }
 
 /* All have blocks of 32 and chunks of MM_CHUNK. */
-#define Q32_PRODUCT(name, unit, rows_of, extra_of, offset_of)                                        \
+#define Q32_PRODUCT(name, f, rows_of, extra_of, offset_of)                                           \
+    MM_ROWS_FNS(direct_##name, direct_q32, f);                                                       \
+    static void unpack_##name(const uint8_t *units, size_t k, mm_strip *s)                           \
+    {                                                                                                \
+        unpack_q32(units, k, s, f);                                                                  \
+    }                                                                                                \
     void matmul_avx2_##name(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y, \
                             size_t y_stride)                                                         \
     {                                                                                                \
-        static const mm_format f = {.unit_bytes = sizeof(unit),                                      \
-                                    .unit_values = BLOCK,                                            \
-                                    .unpack = unpack_##name,                                         \
-                                    .rows = rows_of,                                                 \
-                                    .chunk = MM_CHUNK,                                               \
-                                    .extra = extra_of,                                               \
-                                    .offset = offset_of};                                            \
-        mm_run(&f, w, a, n0, n1, y, y_stride);                                                       \
+        const mm_format format = {.unit_bytes = unit_bytes(f),                                       \
+                                  .unit_values = BLOCK,                                              \
+                                  .unpack = unpack_##name,                                           \
+                                  .rows = rows_of,                                                   \
+                                  .direct = direct_##name,                                           \
+                                  .chunk = MM_CHUNK,                                                 \
+                                  .extra = extra_of,                                                 \
+                                  .offset = offset_of};                                              \
+        mm_run(&format, w, a, n0, n1, y, y_stride);                                                  \
     }
 
-Q32_PRODUCT(q4_0, unit_q4_0, rows_one_start, MM_START32, 8)
-Q32_PRODUCT(q4_1, unit_q4_1, rows_one_min, MM_NONE, 0)
-Q32_PRODUCT(q5_0, unit_q5_0, rows_one_start, MM_START32, 16)
-Q32_PRODUCT(q5_1, unit_q5_1, rows_one_min_wide, MM_NONE, 0)
-Q32_PRODUCT(q8_0, unit_q8_0, rows_two_planes, MM_START32, 8)
-Q32_PRODUCT(iq4_nl, unit_q4_0, rows_two_planes, MM_START32, 8)
-Q32_PRODUCT(mxfp4, unit_mxfp4, rows_one_start, MM_START32, 12)
+Q32_PRODUCT(q4_0, Q4_0, rows_one_start, MM_START32, 8)
+Q32_PRODUCT(q4_1, Q4_1, rows_one_min, MM_NONE, 0)
+Q32_PRODUCT(q5_0, Q5_0, rows_one_start, MM_START32, 16)
+Q32_PRODUCT(q5_1, Q5_1, rows_one_min_wide, MM_NONE, 0)
+Q32_PRODUCT(q8_0, Q8_0, rows_two_planes, MM_START32, 8)
+Q32_PRODUCT(iq4_nl, IQ4_NL, rows_two_planes, MM_START32, 8)
+Q32_PRODUCT(mxfp4, MXFP4, rows_one_start, MM_START32, 12)

@@ -140,6 +140,10 @@ static void acc_store(const mm_walk *w, size_t lanes, float *y, size_t y_stride)
 static void panel_add(mm_walk *w, const uint8_t *units)
 {
     const mm_format *f = w->f;
+    if (f->direct && w->rows <= MM_ROWS) {
+        f->direct[w->rows - 1](NULL, units, &w->groups[0], 0, w->k, w->acc[0]);
+        return;
+    }
     for (size_t c = 0; c < w->k; c += w->chunk) {
         size_t k = w->k - c < w->chunk ? w->k - c : w->chunk;
         const uint8_t *from = units + c / f->unit_values * f->unit_bytes;
