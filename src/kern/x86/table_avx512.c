@@ -23,8 +23,13 @@ void kern_fill_avx512(kern_table *t)
     put(t, GGUF_TYPE_Q8_0, matmul_avx512_q8_0);
     put(t, GGUF_TYPE_IQ4_NL, matmul_avx512_iq4_nl);
     put(t, GGUF_TYPE_MXFP4, matmul_avx512_mxfp4);
+    put(t, GGUF_TYPE_Q2_K, matmul_avx512_q2_k);
+    put(t, GGUF_TYPE_Q3_K, matmul_avx512_q3_k);
     put(t, GGUF_TYPE_Q4_K, matmul_avx512_q4_k);
     put(t, GGUF_TYPE_Q5_K, matmul_avx512_q5_k);
     put(t, GGUF_TYPE_Q6_K, matmul_avx512_q6_k);
     put(t, GGUF_TYPE_IQ4_XS, matmul_avx512_iq4_xs);
+    put(t, GGUF_TYPE_F32, matmul_avx512_f32);
+    put(t, GGUF_TYPE_F16, matmul_avx512_f16);
+    put(t, GGUF_TYPE_BF16, matmul_avx512_bf16);
 }
