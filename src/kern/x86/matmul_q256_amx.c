@@ -376,6 +376,8 @@ AMX_INLINE void product_run(shape f, q256_unpack_fn unpack, size_t unit_bytes, c
 
 PRODUCT(two_planes_and_min, .two_planes = true, .has_min = true)
 PRODUCT(two_planes, .two_planes = true)
+PRODUCT(plane_and_min, .has_min = true)
+PRODUCT(negated_plane, .negated = true)
 
 /* Few rows are fewer than a tile has. */
 #define MATMUL(type, product)                                                                       \
@@ -393,3 +395,5 @@ MATMUL(q4_k, two_planes_and_min)
 MATMUL(q5_k, two_planes_and_min)
 MATMUL(q6_k, two_planes)
 MATMUL(iq4_xs, two_planes)
+MATMUL(q2_k, plane_and_min)
+MATMUL(q3_k, negated_plane)

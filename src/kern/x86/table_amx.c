@@ -17,6 +17,12 @@ void kern_fill_amx(kern_table *t)
     t->wants_packed[GGUF_TYPE_Q5_K] = true;
     t->matmul[GGUF_TYPE_Q6_K] = matmul_amx_q6_k;
     t->wants_packed[GGUF_TYPE_Q6_K] = true;
+    t->matmul[GGUF_TYPE_Q2_K] = matmul_amx_q2_k;
+    t->wants_packed[GGUF_TYPE_Q2_K] = true;
+    t->matmul[GGUF_TYPE_Q3_K] = matmul_amx_q3_k;
+    t->wants_packed[GGUF_TYPE_Q3_K] = true;
+    t->matmul[GGUF_TYPE_BF16] = matmul_amx_bf16;
+    t->wants_packed[GGUF_TYPE_BF16] = true;
     t->matmul[GGUF_TYPE_IQ4_XS] = matmul_amx_iq4_xs;
     t->wants_packed[GGUF_TYPE_IQ4_XS] = true;
 }
