@@ -52,21 +52,24 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-/* The weights of a chunk as T and V want them. */
-typedef struct weights {
-    int8_t lines[CHUNK][8][LINE_BYTES]; /* as in pack_units.h, offsets taken off and tables looked up */
+/* Weights as T wants them: as in pack_units.h, offsets taken off and tables looked up. */
+typedef int8_t block_lines[8][LINE_BYTES];
+
+/* Scales of a chunk as V wants them. */
+typedef struct scales {
     float d[CHUNK][KERN_PANEL];
     float m[CHUNK][KERN_PANEL]; /* formats with a minimum */
-} weights;
+} scales;
 
-/* Unit of block b of a chunk to its lines, d and m. */
-typedef void (*unpack_fn)(const uint8_t *unit, weights *w, size_t b);
+/* A unit to its lines, d and m. */
+typedef void (*unpack_fn)(const uint8_t *unit, int8_t (*lines)[LINE_BYTES], float *d, float *m);
 
 /* What the stages of one step read and write. */
 typedef struct step {
     int32_t (*ring)[ROWS][KERN_PANEL]; /* [8] */
+    block_lines *lines;                /* [8] */
     /* V */
-    const weights *now;
+    const scales *now;
     size_t n_now;        /* blocks, 0 … 8 */
     const float *d_act;  /* [block][16] */
     const float *totals; /* [block][16] */
@@ -79,12 +82,11 @@ typedef struct step {
     float *y;            /* of that output and the tile's first row */
     size_t y_stride;
     /* T */
-    const weights *next;
     size_t n_next;
     const int8_t *q_next; /* [run][16][64] */
     /* U */
     unpack_fn unpack; /* NULL: nothing is unpacked */
-    weights *later;
+    scales *later;
     size_t n_later; /* of the chunk at units */
     const uint8_t *units;
     size_t unit_bytes;
@@ -131,38 +133,40 @@ static inline void nibbles_look_up(const pack_line *nibbles, __m512i table, int8
     }
 }
 
-static inline void unpack_q8_0(const uint8_t *unit, weights *w, size_t b)
+static inline void unpack_q8_0(const uint8_t *unit, int8_t (*lines)[LINE_BYTES], float *d, float *m)
 {
+    (void)m;
     const unit_q8_0 *u = (const unit_q8_0 *)(const void *)unit;
     UNROLL
     for (size_t r = 0; r < 8; r++) {
-        line_store(w->lines[b], r, line_load(u->lines[r]));
+        line_store(lines, r, line_load(u->lines[r]));
     }
-    halves_widen(u->d, w->d[b]);
+    halves_widen(u->d, d);
 }
 
-static inline void unpack_q4_0(const uint8_t *unit, weights *w, size_t b)
+static inline void unpack_q4_0(const uint8_t *unit, int8_t (*lines)[LINE_BYTES], float *d, float *m)
 {
     static const int8_t less_eight[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
     /* high nibble - 8 in one step: bits 4 … 6 to 0 … 2, not bit 7 to 3 … 7 */
     const __m512i high = _mm512_set1_epi64(0x1020408080808080);
+    (void)m;
     const unit_q4_0 *u = (const unit_q4_0 *)(const void *)unit;
     const __m512i table = table_of(less_eight);
     UNROLL
     for (size_t r = 0; r < 4; r++) {
         __m512i v = line_load(u->nibbles[r]);
-        line_store(w->lines[b], r, _mm512_permutexvar_epi8(v, table));
-        line_store(w->lines[b], r + 4, _mm512_gf2p8affine_epi64_epi8(v, high, 0xF8));
+        line_store(lines, r, _mm512_permutexvar_epi8(v, table));
+        line_store(lines, r + 4, _mm512_gf2p8affine_epi64_epi8(v, high, 0xF8));
     }
-    halves_widen(u->d, w->d[b]);
+    halves_widen(u->d, d);
 }
 
 /* The tile stage of block j, with tile c for the result; the result of the block before the last, in tile
  * `done`, goes to the ring. */
-#define TILE_STAGE(ring, next, q, j, c, done, a, b)                     \
+#define TILE_STAGE(ring, lines, q, j, c, done, a, b)                    \
     do {                                                                \
         AMX_LOAD(a, q, KERN_ACT_RUN);                                   \
-        AMX_LOAD(b, (next)->lines[j], LINE_BYTES);                      \
+        AMX_LOAD(b, (lines)[j], LINE_BYTES);                            \
         AMX_STORE(done, (ring)[((j) + CHUNK - 2) % CHUNK], LINE_BYTES); \
         AMX_ZERO(c);                                                    \
         AMX_DOT_INT8(c, a, b);                                          \
@@ -174,7 +178,7 @@ AMX_INLINE const int8_t *codes_at(const int8_t *q, size_t j)
     return q + j / 2 * (ROWS * KERN_ACT_RUN) + j % 2 * 32;
 }
 
-AMX_INLINE void vector_stage(const int32_t (*isums)[KERN_PANEL], const weights *w, const float *d_act,
+AMX_INLINE void vector_stage(const int32_t (*isums)[KERN_PANEL], const scales *w, const float *d_act,
                              const float *totals, size_t j, __m512 *acc, const bool has_min)
 {
     const __m512i magic_bits = _mm512_set1_epi32(0x4B400000);
@@ -199,14 +203,14 @@ AMX_INLINE void vector_stage(const int32_t (*isums)[KERN_PANEL], const weights *
     }
 }
 
-AMX_INLINE void unpack_stage(const uint8_t *units, weights *later, size_t j, unpack_fn unpack,
-                             size_t unit_bytes)
+AMX_INLINE void unpack_stage(const uint8_t *units, int8_t (*lines)[LINE_BYTES], scales *later, size_t j,
+                             unpack_fn unpack, size_t unit_bytes)
 {
     const uint8_t *unit = units + j * unit_bytes;
     for (size_t at = 0; at < unit_bytes; at += LINE_BYTES) {
         _mm_prefetch((const char *)((uintptr_t)unit + PREFETCH_AHEAD + at), _MM_HINT_T0);
     }
-    unpack(unit, later, j);
+    unpack(unit, lines, later->d[j], later->m[j]);
 }
 
 AMX_INLINE void accumulators_load(const step *s, __m512 *acc)
@@ -236,15 +240,15 @@ AMX_INLINE void accumulators_store(const step *s, const __m512 *acc)
 }
 
 /* Block j of a step. */
-#define STAGES(j, c, done, a, b)                                                                  \
-    do {                                                                                          \
-        if (full || (j) < s->n_now) {                                                             \
-            vector_stage(ring[j], now, d_act, totals, j, acc, has_min);                           \
-        }                                                                                         \
-        TILE_STAGE(ring, next, codes_at(q, full || (j) < s->n_next ? (j) : 0), j, c, done, a, b); \
-        if (unpack && (full || (j) < s->n_later)) {                                               \
-            unpack_stage(units, later, j, unpack, unit_bytes);                                    \
-        }                                                                                         \
+#define STAGES(j, c, done, a, b)                                                                   \
+    do {                                                                                           \
+        if (full || (j) < s->n_now) {                                                              \
+            vector_stage(ring[j], now, d_act, totals, j, acc, has_min);                            \
+        }                                                                                          \
+        TILE_STAGE(ring, lines, codes_at(q, full || (j) < s->n_next ? (j) : 0), j, c, done, a, b); \
+        if (unpack && (full || (j) < s->n_later)) {                                                \
+            unpack_stage(units, lines[j], later, j, unpack, unit_bytes);                           \
+        }                                                                                          \
     } while (0)
 
 /*
@@ -255,12 +259,12 @@ AMX_INLINE void step_run(const step *s, unpack_fn unpack, size_t unit_bytes, con
                          const bool full)
 {
     int32_t(*const ring)[ROWS][KERN_PANEL] = s->ring;
-    const weights *const now = s->now;
-    const weights *const next = s->next;
+    block_lines *const lines = s->lines;
+    const scales *const now = s->now;
     const float *const d_act = s->d_act;
     const float *const totals = s->totals;
     const int8_t *const q = s->q_next;
-    weights *const later = s->later;
+    scales *const later = s->later;
     const uint8_t *const units = s->units;
     __m512 acc[ROWS];
     accumulators_load(s, acc);
@@ -299,7 +303,8 @@ static void tiles_configure(void)
 
 typedef struct scratch {
     int32_t ring[CHUNK][ROWS][KERN_PANEL];
-    weights chunks[3]; /* V, T and U may each be in another one */
+    block_lines lines[CHUNK]; /* U overwrites what T has used for the last time */
+    scales scales[2];         /* of even and odd chunks; U overwrites what V has used for the last time */
     float acc[PASS_TILES][ROWS * KERN_PANEL];
 } scratch;
 
@@ -328,10 +333,9 @@ static inline size_t blocks_of(const pass *p, size_t c)
     return left < CHUNK ? left : CHUNK;
 }
 
-/* T: chunk c of a panel, which is chunk g of the pass, with tile t. */
-static inline void step_set_next(const pass *p, size_t g, size_t c, size_t t, step *s)
+/* T: chunk c of a panel with tile t. */
+static inline void step_set_next(const pass *p, size_t c, size_t t, step *s)
 {
-    s->next = &p->mem->chunks[g % 3];
     s->n_next = blocks_of(p, c);
     s->q_next = p->q + t * p->tile_bytes + c * (CHUNK / 2 * ROWS * KERN_ACT_RUN);
 }
@@ -355,7 +359,7 @@ static inline void step_set_later(const pass *p, size_t g, size_t c, step *s)
     if (g < p->n_panels * p->n_chunks) {
         s->unpack = p->f->unpack;
         s->units += s->n_later * p->f->unit_bytes;
-        s->later = &p->mem->chunks[g % 3];
+        s->later = &p->mem->scales[g % 2];
         s->n_later = blocks_of(p, c);
     }
 }
@@ -376,45 +380,58 @@ static inline size_t chunk_after(const pass *p, size_t c)
     return c + 1 < p->n_chunks ? c + 1 : 0;
 }
 
-/* U of the first chunk; T of its first tile with U of the second chunk, but no V. */
+/* U of the first chunk; T of its first tile, with U of the second chunk where that is the only tile. No V. */
 static void pass_start(const pass *p, step *s)
 {
     s->n_later = blocks_of(p, 0);
     for (size_t b = 0; b < s->n_later; b++) {
-        p->f->unpack(s->units + b * p->f->unit_bytes, &p->mem->chunks[0], b);
+        p->f->unpack(s->units + b * p->f->unit_bytes, s->lines[b], p->mem->scales[0].d[b],
+                     p->mem->scales[0].m[b]);
     }
     s->first = true;
     s->acc = p->mem->acc[0];
-    step_set_next(p, 0, 0, 0, s);
-    step_set_later(p, 1, chunk_after(p, 0), s);
+    step_set_next(p, 0, 0, s);
+    if (p->n_tiles == 1) {
+        step_set_later(p, 1, chunk_after(p, 0), s);
+    }
     step_do(p->f, s);
 }
 
-/* The chunks of a pass are numbered through by g, those of a panel by c. */
+/*
+ * The chunks of a pass are numbered through by g, those of a panel by c. U of a chunk goes with the T of the last
+ * tile of the chunk before.
+ */
 static void pass_run(const pass *p)
 {
     const size_t total = p->n_panels * p->n_chunks;
-    step s = {
-        .ring = p->mem->ring, .units = p->units, .unit_bytes = p->f->unit_bytes, .y_stride = p->y_stride};
+    step s = {.ring = p->mem->ring,
+              .lines = p->mem->lines,
+              .units = p->units,
+              .unit_bytes = p->f->unit_bytes,
+              .y_stride = p->y_stride};
     pass_start(p, &s);
     for (size_t g = 0, c = 0; g < total; g++) {
         const size_t c1 = chunk_after(p, c);
         const bool last_panel = g + p->n_chunks >= total;
-        s.now = &p->mem->chunks[g % 3];
+        s.now = &p->mem->scales[g % 2];
         s.n_now = blocks_of(p, c);
         s.first = c == 0;
         s.last = c1 == 0;
         s.lanes = last_panel ? p->last_lanes : (__mmask16)0xFFFF;
-        s.unpack = NULL;
         for (size_t t = 0; t < p->n_tiles; t++) {
             step_set_now(p, c, t, &s);
+            s.unpack = NULL;
             if (t + 1 < p->n_tiles) {
-                step_set_next(p, g, c, t + 1, &s);
-            } else {
-                if (g + 1 < total) { /* else T repeats itself: what counts is the store of its last results */
-                    step_set_next(p, g + 1, c1, 0, &s);
+                step_set_next(p, c, t + 1, &s);
+                if (t + 2 == p->n_tiles) {
+                    step_set_later(p, g + 1, c1, &s);
                 }
-                step_set_later(p, g + 2, chunk_after(p, c1), &s);
+            } else if (g + 1 <
+                       total) { /* else T repeats itself: what counts is the store of its last results */
+                step_set_next(p, c1, 0, &s);
+                if (p->n_tiles == 1) {
+                    step_set_later(p, g + 2, chunk_after(p, c1), &s);
+                }
             }
             step_do(p->f, &s);
         }
