@@ -10,6 +10,7 @@
 #define EXIT_USAGE       2   /* the command line is wrong; nothing was done */
 #define EXIT_INTERRUPTED 130 /* Ctrl-C; what was said is kept */
 
+int cmd_bench(int argc, char **argv);
 int cmd_chat(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);

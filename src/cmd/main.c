@@ -24,6 +24,7 @@ static const command commands[] = {
     {"logits", "write the logits of a list of tokens to a file", cmd_logits},
     {"perplexity", "measure how well a model predicts a text", cmd_perplexity},
     {"quantize", "write a model again with its weights in another format", cmd_quantize},
+    {"bench", "measure a model's speed beside what this machine allows", cmd_bench},
     {"doctor", "tell what this machine offers", cmd_doctor},
     {"version", "print the version", cmd_version},
 };
