@@ -11,6 +11,16 @@ void matmul_amx_q8_0(const kern_matrix *w, const kern_act *a, size_t n0, size_t 
                      size_t y_stride);
 void matmul_amx_q4_0(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
                      size_t y_stride);
+void matmul_amx_q4_1(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
+                     size_t y_stride);
+void matmul_amx_q5_0(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
+                     size_t y_stride);
+void matmul_amx_q5_1(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
+                     size_t y_stride);
+void matmul_amx_iq4_nl(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
+                       size_t y_stride);
+void matmul_amx_mxfp4(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
+                      size_t y_stride);
 void matmul_amx_q2_k(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
                      size_t y_stride);
 void matmul_amx_q3_k(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,

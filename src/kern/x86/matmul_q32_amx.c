@@ -123,13 +123,41 @@ static inline __m512i table_of(const int8_t *values)
     return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)values));
 }
 
-static inline void nibbles_look_up(const pack_line *nibbles, __m512i table, int8_t (*lines)[LINE_BYTES])
+static inline void nibbles_look_up(const pack_line *nibbles, const int8_t *values,
+                                   int8_t (*lines)[LINE_BYTES])
 {
+    const __m512i table = table_of(values);
     UNROLL
     for (size_t r = 0; r < 4; r++) {
         __m512i v = line_load(nibbles[r]);
         line_store(lines, r, _mm512_permutexvar_epi8(v, table));
         line_store(lines, r + 4, _mm512_permutexvar_epi8(_mm512_srli_epi16(v, 4), table));
+    }
+}
+
+/* The fifth bit of line r as bit 4 of each byte; where signed, bits 4 … 7 as what it is not. GFNI's matrix: byte
+ * 7 - i picks the bits whose parity is bit i of the result. */
+static inline __m512i fifth_bit(__m512i bits, size_t r, const bool is_signed)
+{
+    return is_signed
+               ? _mm512_gf2p8affine_epi64_epi8(bits, _mm512_set1_epi64((long long)(0x01010101ull << r)), 0xF0)
+               : _mm512_gf2p8affine_epi64_epi8(bits, _mm512_set1_epi64((long long)(0x01000000ull << r)), 0);
+}
+
+/* Codes of five bits, 0 … 31, or -16 … 15 where signed: then bits 4 … 7 are what the fifth bit is not. */
+static inline void five_bits_join(const pack_line *nibbles, const pack_line fifths, const bool is_signed,
+                                  int8_t (*lines)[LINE_BYTES])
+{
+    const int and_or = 0xEA; /* (a & b) | c */
+    const __m512i low = _mm512_set1_epi8(15);
+    const __m512i bits = line_load(fifths);
+    UNROLL
+    for (size_t r = 0; r < 4; r++) {
+        __m512i v = line_load(nibbles[r]);
+        __m512i high = _mm512_srli_epi16(v, 4);
+        line_store(lines, r, _mm512_ternarylogic_epi32(v, low, fifth_bit(bits, r, is_signed), and_or));
+        line_store(lines, r + 4,
+                   _mm512_ternarylogic_epi32(high, low, fifth_bit(bits, r + 4, is_signed), and_or));
     }
 }
 
@@ -159,6 +187,60 @@ static inline void unpack_q4_0(const uint8_t *unit, int8_t (*lines)[LINE_BYTES],
         line_store(lines, r + 4, _mm512_gf2p8affine_epi64_epi8(v, high, 0xF8));
     }
     halves_widen(u->d, d);
+}
+
+static inline void unpack_q4_1(const uint8_t *unit, int8_t (*lines)[LINE_BYTES], float *d, float *m)
+{
+    const unit_q4_1 *u = (const unit_q4_1 *)(const void *)unit;
+    const __m512i low = _mm512_set1_epi8(15);
+    UNROLL
+    for (size_t r = 0; r < 4; r++) {
+        __m512i v = line_load(u->nibbles[r]);
+        line_store(lines, r, _mm512_and_si512(v, low));
+        line_store(lines, r + 4, _mm512_and_si512(_mm512_srli_epi16(v, 4), low));
+    }
+    halves_widen(u->d, d);
+    halves_widen(u->m, m);
+}
+
+static inline void unpack_q5_0(const uint8_t *unit, int8_t (*lines)[LINE_BYTES], float *d, float *m)
+{
+    (void)m;
+    const unit_q5_0 *u = (const unit_q5_0 *)(const void *)unit;
+    five_bits_join(u->nibbles, u->bits, true, lines);
+    halves_widen(u->d, d);
+}
+
+static inline void unpack_q5_1(const uint8_t *unit, int8_t (*lines)[LINE_BYTES], float *d, float *m)
+{
+    const unit_q5_1 *u = (const unit_q5_1 *)(const void *)unit;
+    five_bits_join(u->nibbles, u->bits, false, lines);
+    halves_widen(u->d, d);
+    halves_widen(u->m, m);
+}
+
+static inline void unpack_iq4_nl(const uint8_t *unit, int8_t (*lines)[LINE_BYTES], float *d, float *m)
+{
+    static const int8_t values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                      1,    13,   25,  38,  53,  69,  89,  113};
+    (void)m;
+    const unit_q4_0 *u = (const unit_q4_0 *)(const void *)unit;
+    nibbles_look_up(u->nibbles, values, lines);
+    halves_widen(u->d, d);
+}
+
+/* Values doubled, the half is in d = 2^(e - 128); the two smallest are denormal. */
+static inline void unpack_mxfp4(const uint8_t *unit, int8_t (*lines)[LINE_BYTES], float *d, float *m)
+{
+    static const int8_t values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+    (void)m;
+    const unit_mxfp4 *u = (const unit_mxfp4 *)(const void *)unit;
+    nibbles_look_up(u->nibbles, values, lines);
+    __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)u->e));
+    __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
+    __m512i denormal = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), e);
+    __mmask16 small = _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2));
+    _mm512_store_ps(d, _mm512_castsi512_ps(_mm512_mask_blend_epi32(small, normal, denormal)));
 }
 
 /* The tile stage of block j, with tile c for the result; the result of the block before the last, in tile
@@ -287,6 +369,16 @@ static void step_plain(const step *s)
 static void step_short_plain(const step *s)
 {
     step_run(s, s->unpack, s->unit_bytes, false, false);
+}
+
+static void step_minimum(const step *s)
+{
+    step_run(s, NULL, 0, true, true);
+}
+
+static void step_short_minimum(const step *s)
+{
+    step_run(s, s->unpack, s->unit_bytes, true, false);
 }
 
 static void tiles_configure(void)
@@ -502,3 +594,8 @@ static void product(const format *f, const kern_matrix *w, const kern_act *a, si
 
 PRODUCT(q8_0, unit_q8_0, plain, false);
 PRODUCT(q4_0, unit_q4_0, plain, false);
+PRODUCT(q4_1, unit_q4_1, minimum, true);
+PRODUCT(q5_0, unit_q5_0, plain, false);
+PRODUCT(q5_1, unit_q5_1, minimum, true);
+PRODUCT(iq4_nl, unit_q4_0, plain, false);
+PRODUCT(mxfp4, unit_mxfp4, plain, false);

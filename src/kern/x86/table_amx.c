@@ -10,6 +10,16 @@ void kern_fill_amx(kern_table *t)
     t->wants_packed[GGUF_TYPE_Q8_0] = true;
     t->matmul[GGUF_TYPE_Q4_0] = matmul_amx_q4_0;
     t->wants_packed[GGUF_TYPE_Q4_0] = true;
+    t->matmul[GGUF_TYPE_Q4_1] = matmul_amx_q4_1;
+    t->wants_packed[GGUF_TYPE_Q4_1] = true;
+    t->matmul[GGUF_TYPE_Q5_0] = matmul_amx_q5_0;
+    t->wants_packed[GGUF_TYPE_Q5_0] = true;
+    t->matmul[GGUF_TYPE_Q5_1] = matmul_amx_q5_1;
+    t->wants_packed[GGUF_TYPE_Q5_1] = true;
+    t->matmul[GGUF_TYPE_IQ4_NL] = matmul_amx_iq4_nl;
+    t->wants_packed[GGUF_TYPE_IQ4_NL] = true;
+    t->matmul[GGUF_TYPE_MXFP4] = matmul_amx_mxfp4;
+    t->wants_packed[GGUF_TYPE_MXFP4] = true;
 
     t->matmul[GGUF_TYPE_Q4_K] = matmul_amx_q4_k;
     t->wants_packed[GGUF_TYPE_Q4_K] = true;
