@@ -1,7 +1,7 @@
 # The door: meson does the work. BUILD folders are build/<kind>.
 MESON_RELEASE = --buildtype=release -Db_ndebug=true
 THREADED = $(foreach s,base engine worker serve,--suite $(s))
-.PHONY: run test bench asan tsan fuzz install format clean build
+.PHONY: run test bench bench-peers asan tsan fuzz install format clean build
 
 run: build
 	@tools/first-run.sh build/release
@@ -17,6 +17,10 @@ test:
 
 bench: build
 	@bench/run.sh build/release
+
+bench-peers: build
+	@tools/install-deps.sh peers
+	@bench/peers/run.py $(MODEL)
 
 asan:
 	@tools/install-deps.sh test

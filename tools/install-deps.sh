@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that are missing: `run` for building and running, `test` adds what `make test` needs,
-# `ci` what the longer tiers need. Does nothing, and asks for nothing, when all are there.
+# `ci` what the longer tiers need, `peers` what bench/peers needs. Does nothing, and asks for nothing, when all are there.
 set -euo pipefail
 profile=${1:-run}
 packages=(gcc libc6-dev pkg-config meson ninja-build python3 libevent-dev libssl-dev libhttp-parser-dev libpcre2-dev
@@ -8,9 +8,16 @@ packages=(gcc libc6-dev pkg-config meson ninja-build python3 libevent-dev libssl
 case $profile in
 run) ;;
 test) packages+=(libcmocka-dev) ;;
-ci) packages+=(libcmocka-dev clang clang-format clang-tidy cppcheck libclang-rt-14-dev curl nodejs) ;;
+ci) packages+=(libcmocka-dev clang clang-format clang-tidy cppcheck libclang-rt-14-dev curl nodejs valgrind) ;;
+peers) packages+=(nodejs npm) ;;
+arm)
+  packages=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user)
+  for p in libssl-dev libxxhash-dev libpcre2-dev libseccomp-dev libcmocka-dev; do
+    packages+=("$p:arm64")
+  done
+  ;;
 *)
-  echo "install-deps: unknown profile '$profile' (run, test, ci)" >&2
+  echo "install-deps: unknown profile '$profile' (run, test, ci, peers)" >&2
   exit 2
   ;;
 esac
@@ -23,5 +30,6 @@ echo "install-deps: installing ${missing[*]}" >&2
 as_root=()
 [ "$(id -u)" = 0 ] || as_root=(sudo)
 export DEBIAN_FRONTEND=noninteractive
+[ "$profile" != arm ] || "${as_root[@]}" dpkg --add-architecture arm64
 "${as_root[@]}" apt-get -qq update >&2
 "${as_root[@]}" apt-get -qq install -y --no-install-recommends "${missing[@]}" >&2
