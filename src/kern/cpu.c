@@ -1,6 +1,7 @@
 /*
  * cpu: CPUID says what the silicon can do, XGETBV which registers the operating system saves, and for AMX the
  * kernel must allow this process the 8 KiB of tile data (arch_prctl, Linux 5.16).
+ * On ARM the kernel lists the capabilities in the auxiliary vector.
  * Source: Intel SDM vol. 2, CPUID leaves 1, 7; vol. 1, 13.3 (XCR0); Linux Documentation/arch/x86/xstate.rst.
  */
 #include "kern/cpu.h"
@@ -80,6 +81,37 @@ bool cpu_has_avx512(void)
 }
 
 bool cpu_has_amx(void)
+{
+    return false;
+}
+
+#endif
+
+#if defined(__aarch64__)
+
+#include <sys/auxv.h>
+
+#define HAS_DOTPROD (1ul << 20) /* HWCAP_ASIMDDP of asm/hwcap.h */
+#define HAS_I8MM    (1ul << 13) /* HWCAP2_I8MM, which older headers lack */
+
+bool cpu_has_dotprod(void)
+{
+    return getauxval(AT_HWCAP) & HAS_DOTPROD;
+}
+
+bool cpu_has_i8mm(void)
+{
+    return cpu_has_dotprod() && (getauxval(AT_HWCAP2) & HAS_I8MM);
+}
+
+#else
+
+bool cpu_has_dotprod(void)
+{
+    return false;
+}
+
+bool cpu_has_i8mm(void)
 {
     return false;
 }

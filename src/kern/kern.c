@@ -9,8 +9,13 @@
 
 #if defined(__x86_64__)
 #define BUILT_X86 true
+#define BUILT_ARM false
+#elif defined(__aarch64__)
+#define BUILT_X86 false
+#define BUILT_ARM true
 #else
 #define BUILT_X86 false
+#define BUILT_ARM false
 #endif
 
 static const struct {
@@ -21,6 +26,8 @@ static const struct {
     [KERN_AVX2] = {"avx2", BUILT_X86},
     [KERN_AVX512] = {"avx512", BUILT_X86},
     [KERN_AMX] = {"amx", BUILT_X86},
+    [KERN_DOTPROD] = {"dotprod", BUILT_ARM},
+    [KERN_I8MM] = {"i8mm", BUILT_ARM},
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -48,6 +55,13 @@ static void tables_fill(void)
         }
         if (s == KERN_AMX) {
             kern_fill_amx(&t);
+        }
+#elif defined(__aarch64__)
+        if (s == KERN_DOTPROD) {
+            kern_fill_dotprod(&t);
+        }
+        if (s == KERN_I8MM) {
+            kern_fill_i8mm(&t);
         }
 #endif
         t.set = (kern_set)s;
@@ -90,6 +104,10 @@ bool kern_set_on_cpu(kern_set set)
         return cpu_has_avx512();
     case KERN_AMX:
         return cpu_has_amx();
+    case KERN_DOTPROD:
+        return cpu_has_dotprod();
+    case KERN_I8MM:
+        return cpu_has_i8mm();
     default:
         return false;
     }
@@ -109,5 +127,5 @@ status kern_set_parse(const char *name, kern_set *out, err *e)
         }
     }
     return err_set(e, ST_INVALID_FIELD, "cpu",
-                   "unknown instruction set '%s': ref, avx2, avx512 and amx exist", name);
+                   "unknown instruction set '%s': ref, avx2, avx512, amx, dotprod and i8mm exist", name);
 }

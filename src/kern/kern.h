@@ -24,7 +24,16 @@
 #define NUMERICS_VERSION 1
 #define KERN_PANEL       16 /* outputs that are packed and computed together */
 
-typedef enum kern_set { KERN_REF, KERN_AVX2, KERN_AVX512, KERN_AMX, KERN_SET_COUNT } kern_set;
+/* In rising order on each machine; x86 and ARM have nothing but the reference in common. */
+typedef enum kern_set {
+    KERN_REF,
+    KERN_AVX2,
+    KERN_AVX512,
+    KERN_AMX,
+    KERN_DOTPROD, /* ARM: NEON with int8 dot products */
+    KERN_I8MM,    /* ARM: int8 matrix products beside them */
+    KERN_SET_COUNT
+} kern_set;
 
 /*
  * A weight matrix: n rows (outputs) of k values (inputs). data is as it lies in the file; packed as kern/pack.h
@@ -116,9 +125,10 @@ const kern_table *kern_select(kern_set at_most);
 /* The table of exactly this set, or NULL if it is not built in or the CPU lacks it. */
 const kern_table *kern_table_of(kern_set set);
 bool kern_set_built(kern_set set);
-bool kern_set_on_cpu(kern_set set); /* CPUID, XGETBV and, for AMX, the kernel's permission */
+bool kern_set_on_cpu(kern_set set); /* x86: CPUID, XGETBV and, for AMX, the kernel's permission; ARM:
+                                     hardware capabilities */
 const char *kern_set_name(kern_set set);
-/* "ref", "avx2", "avx512", "amx"; ST_INVALID_FIELD naming `cpu` otherwise. */
+/* "ref", "avx2", "avx512", "amx", "dotprod", "i8mm"; ST_INVALID_FIELD naming `cpu` otherwise. */
 status kern_set_parse(const char *name, kern_set *out, err *e);
 
 #endif

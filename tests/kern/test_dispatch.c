@@ -41,10 +41,15 @@ static void test_detection(void **state)
     static const char *const avx2[] = {"avx", "avx2", "fma", "f16c", NULL};
     static const char *const avx512[] = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni",
                                          "avx2",    "fma",      "f16c",     NULL};
-    static const char *const amx[] = {"amx_tile", "amx_int8", "amx_bf16", NULL};
+    static const char *const amx[] = {"amx_tile", "amx_int8", "amx_bf16", "avx512vbmi", "gfni", NULL};
     const char *line = cpu_flags();
     (void)state;
     assert_true(kern_set_on_cpu(KERN_REF));
+#if !defined(__x86_64__)
+    line = ""; /* under an emulator the file is the host's */
+#else
+    assert_false(kern_set_on_cpu(KERN_DOTPROD) || kern_set_on_cpu(KERN_I8MM));
+#endif
     assert_int_equal(kern_set_on_cpu(KERN_AVX2), has_flags(line, avx2));
     assert_int_equal(kern_set_on_cpu(KERN_AVX512), has_flags(line, avx512));
     if (!has_flags(line, amx)) { /* having it is not enough: the kernel may refuse the permission */
@@ -109,7 +114,7 @@ static void test_select(void **state)
 
 static void test_names(void **state)
 {
-    static const char *const names[KERN_SET_COUNT] = {"ref", "avx2", "avx512", "amx"};
+    static const char *const names[KERN_SET_COUNT] = {"ref", "avx2", "avx512", "amx", "dotprod", "i8mm"};
     static const char *const bad[] = {"", "AVX2", "sse", "avx2 ", "avx"};
     kern_set set = KERN_AMX;
     err e;
@@ -122,7 +127,7 @@ static void test_names(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         assert_int_equal(kern_set_parse(bad[i], &set, &e), ST_INVALID_FIELD);
         assert_string_equal(e.field, "cpu");
-        assert_int_equal(set, KERN_AMX);
+        assert_int_equal(set, KERN_I8MM); /* as the last good name left it */
     }
 }
 
@@ -144,7 +149,7 @@ static void test_act_kinds(void **state)
         {GGUF_TYPE_Q3_K, KERN_ACT_Q8_256},   {GGUF_TYPE_Q5_K, KERN_ACT_Q8_256},
         {GGUF_TYPE_IQ4_XS, KERN_ACT_Q8_256}, {GGUF_TYPE_TQ1_0, KERN_ACT_Q8_256},
         {GGUF_TYPE_TQ2_0, KERN_ACT_Q8_256},  {GGUF_TYPE_Q8_1, KERN_ACT_NONE},
-        {GGUF_TYPE_IQ2_XS, KERN_ACT_NONE},   {GGUF_TYPE_IQ1_S, KERN_ACT_NONE},
+        {GGUF_TYPE_IQ2_XS, KERN_ACT_Q8_256}, {GGUF_TYPE_IQ1_S, KERN_ACT_Q8_256},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -160,11 +165,14 @@ static void test_act_buffers(void **state)
         kern_act_kind kind;
         size_t m, k, bytes, n_blocks, d_at, sums_at;
     } cases[] = {
-        {KERN_ACT_F32, 3, 100, 1216, 0, 0, 0},                     /* 1200 */
-        {KERN_ACT_BF16, 1, 16, 64, 0, 0, 0},                       /* 64 */
-        {KERN_ACT_Q8_32, 2, 64, 128 + 64 + 64, 2, 128, 192},       /* 128 codes, 4 d = 16, 8 sums = 16 */
-        {KERN_ACT_Q8_32, 1, 33, 64 + 64 + 64, 2, 64, 128},         /* 64 codes, 2 d, 4 sums */
-        {KERN_ACT_Q8_256, 3, 300, 1536 + 64 + 192, 2, 1536, 1600}, /* 1536 codes, 6 d, 96 sums */
+        {KERN_ACT_F32, 3, 100, 1216, 0, 0, 0},              /* 1200 */
+        {KERN_ACT_BF16, 1, 16, 64, 0, 0, 0},                /* one run of 32 */
+        {KERN_ACT_BF16, 9, 33, 2048, 0, 0, 0},              /* 16 rows, two runs */
+        {KERN_ACT_Q8_32, 2, 64, 128 + 3 * 64, 2, 128, 192}, /* 128 codes, 4 d, 8 sums, 4 totals */
+        {KERN_ACT_Q8_32, 1, 33, 64 + 3 * 64, 2, 64, 128},   /* 64 codes, 2 d, 4 sums, 2 totals */
+        {KERN_ACT_Q8_32, 9, 32, 1024 + 3 * 64 + 0, 1, 1024,
+         1088}, /* 16 rows of 64, 16 d, 32 sums, 16 totals */
+        {KERN_ACT_Q8_256, 3, 300, 1536 + 64 + 192 + 192, 2, 1536, 1600}, /* 6 d, 96 sums, 192 halves */
     };
     static _Alignas(64) unsigned char mem[2048];
     (void)state;
@@ -176,9 +184,9 @@ static void test_act_buffers(void **state)
         assert_int_equal(a.m, cases[i].m);
         assert_int_equal(a.k, cases[i].k);
         assert_int_equal(a.n_blocks, cases[i].n_blocks);
-        bool floats = cases[i].kind == KERN_ACT_F32 || cases[i].kind == KERN_ACT_BF16;
         bool codes = cases[i].kind == KERN_ACT_Q8_32 || cases[i].kind == KERN_ACT_Q8_256;
-        assert_ptr_equal(a.f32, floats ? mem : NULL);
+        assert_ptr_equal(a.f32, cases[i].kind == KERN_ACT_F32 ? mem : NULL);
+        assert_ptr_equal(a.bf16, cases[i].kind == KERN_ACT_BF16 ? mem : NULL);
         assert_ptr_equal(a.q, codes ? mem : NULL);
         assert_ptr_equal(a.d, codes ? mem + cases[i].d_at : NULL);
         assert_ptr_equal(a.sums, codes ? mem + cases[i].sums_at : NULL);
