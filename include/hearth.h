@@ -97,10 +97,13 @@ typedef struct hearth_model_options {
     int32_t max_sessions; /* open at once; 0 = 8. Memory for them is used as they fill. */
     void (*progress)(void *ctx, double done); /* while loading, 0 to 1; may be NULL */
     void *progress_ctx;
+    const char
+        *pack_dir;      /* folder that keeps packed weights, shared by processes; NULL = pack at each start */
+    int32_t huge_pages; /* not 0: copy them into huge pages: faster, not shared */
 } hearth_model_options;
-#define HEARTH_MODEL_OPTIONS_INIT                                     \
-    {                                                                 \
-        sizeof(hearth_model_options), NULL, NULL, 0, 0, 0, NULL, NULL \
+#define HEARTH_MODEL_OPTIONS_INIT                                              \
+    {                                                                          \
+        sizeof(hearth_model_options), NULL, NULL, 0, 0, 0, NULL, NULL, NULL, 0 \
     }
 
 /* options may be NULL. Errors: HEARTH_NOT_FOUND, HEARTH_IO, HEARTH_LOAD_FAILED, HEARTH_UNSUPPORTED (key or

@@ -495,7 +495,7 @@ static int talk(chat *c)
     return how == READ_FAILED || c->failed ? EXIT_FAILED : EXIT_OK;
 }
 
-static hearth_model *open_model(const chat_args *a, const char *path)
+static hearth_model *open_model(const chat_args *a, const char *path, const instance_options *checked)
 {
     hearth_model_options o = HEARTH_MODEL_OPTIONS_INIT;
     hearth_error e = HEARTH_ERROR_INIT;
@@ -504,6 +504,8 @@ static hearth_model *open_model(const chat_args *a, const char *path)
     o.kv_type = a->model.kv_type;
     o.threads = (int32_t)a->model.threads;
     o.context = (int32_t)a->model.ctx;
+    o.pack_dir = checked->pack_dir;
+    o.huge_pages = checked->huge_pages;
     o.max_sessions = 1;
     o.progress = progress_bar;
     if (hearth_model_open(path, &o, &model, &e) != HEARTH_OK) {
@@ -541,7 +543,7 @@ static int run(const chat_args *a)
     if (rc != EXIT_OK) {
         return rc;
     }
-    hearth_model *model = open_model(a, path);
+    hearth_model *model = open_model(a, path, &checked);
     if (!model) {
         return EXIT_FAILED;
     }

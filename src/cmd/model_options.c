@@ -7,6 +7,8 @@
 
 #include "cmd/cmd.h"
 
+#define MAX_PACK_DIR 4000 /* with a name in it, it must still be a path */
+
 static bool readable(const char *path)
 {
     return access(path, R_OK) == 0;
@@ -108,6 +110,32 @@ void print_err(const char *what, const err *e)
     fputc('\n', stderr);
 }
 
+/* $XDG_CACHE_HOME/hearth/packed or ~/.cache/hearth/packed; NULL without either. */
+static const char *default_pack_dir(void)
+{
+    static char path[MAX_PACK_DIR];
+    const char *cache = env_path("XDG_CACHE_HOME");
+    const char *home = env_path("HOME");
+    int n = cache  ? snprintf(path, sizeof path, "%s/hearth/packed", cache)
+            : home ? snprintf(path, sizeof path, "%s/.cache/hearth/packed", home)
+                   : -1;
+    return n > 0 && (size_t)n < sizeof path ? path : NULL;
+}
+
+static int choose_pack_dir(const model_options_args *a, instance_options *o)
+{
+    if (a->pack_dir && (a->no_pack_cache || !*a->pack_dir || strlen(a->pack_dir) >= MAX_PACK_DIR)) {
+        fprintf(stderr, "hearth: --pack-dir: %s\n",
+                a->no_pack_cache ? "it says the opposite of --no-pack-cache"
+                : *a->pack_dir   ? "the path is too long"
+                                 : "the path is empty");
+        return EXIT_USAGE;
+    }
+    o->pack_dir = a->no_pack_cache ? NULL : a->pack_dir ? a->pack_dir : default_pack_dir();
+    o->huge_pages = a->huge_pages;
+    return EXIT_OK;
+}
+
 int model_options_instance(const model_options_args *a, kv_type default_kv, instance_options *out)
 {
     err e = {.offset = ERR_NO_OFFSET};
@@ -124,8 +152,11 @@ int model_options_instance(const model_options_args *a, kv_type default_kv, inst
     o.threads = (size_t)a->threads;
     o.context = (int32_t)a->ctx;
     o.progress = progress_bar;
-    *out = o;
-    return EXIT_OK;
+    int rc = choose_pack_dir(a, &o);
+    if (rc == EXIT_OK) {
+        *out = o;
+    }
+    return rc;
 }
 
 void progress_bar(void *ctx, double done)

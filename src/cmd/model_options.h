@@ -15,8 +15,11 @@ typedef struct model_options_args {
     const char *model; /* -m */
     const char *cpu;
     const char *kv_type;
+    const char *pack_dir;
     int64_t threads;
     int64_t ctx;
+    bool no_pack_cache;
+    bool huge_pages;
 } model_options_args;
 
 /* Rows for a command's option table; `o` is a model_options_args. Without -m, and with it. */
@@ -27,7 +30,12 @@ typedef struct model_options_args {
     {"ctx", 'c', ARG_INT, &(o).ctx, 1, 16777216,                                                             \
      "N  context in tokens (default: the model's, at most 8192)"},                                           \
     {"kv-type", 0, ARG_TEXT, &(o).kv_type, 0, 0,                                                             \
-     "TYPE  keep keys and values as f16 (default; logits, perplexity: f32) or f32"}
+     "TYPE  keep keys and values as f16 (default; logits, perplexity: f32) or f32"},                        \
+    {"pack-dir", 0, ARG_TEXT, &(o).pack_dir, 0, 0,                                                           \
+     "DIR  keep packed weights here (default: hearth/packed in $XDG_CACHE_HOME or ~/.cache)"},               \
+    {"no-pack-cache", 0, ARG_FLAG, &(o).no_pack_cache, 0, 0, "pack the weights in memory, keep nothing"},    \
+    {"huge-pages", 0, ARG_FLAG, &(o).huge_pages, 0, 0,                                                       \
+     "copy the packed weights into huge pages: faster, and not shared with other processes"}
 #define MODEL_OPTION_ROWS(o)                                                                                 \
     {"model", 'm', ARG_TEXT, &(o).model, 0, 0, "FILE  the model: a path, or a name in the model folder"},    \
     MODEL_LOAD_ROWS(o)
@@ -40,7 +48,8 @@ typedef struct model_options_args {
  * such file; the reason is printed. */
 int model_path_find(const char *name, char *path, size_t cap);
 /* Checks and converts. EXIT_USAGE for a value that does not exist, which is printed. default_kv applies when
- * --kv-type is absent. */
+ * --kv-type is absent. Strings live as long as the program (the folder for packed weights comes from --pack-dir,
+ * $XDG_CACHE_HOME or $HOME; NULL with --no-pack-cache or without any of them). */
 int model_options_instance(const model_options_args *a, kv_type default_kv, instance_options *out);
 /* Prints "hearth: what: message (at byte …)" for people, without `what` if the message names it. */
 void print_err(const char *what, const err *e);

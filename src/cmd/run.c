@@ -207,13 +207,16 @@ static int generate(hearth_model *model, const run_args *a, const buf *prompt)
     return l.failed ? EXIT_FAILED : rc;
 }
 
-static hearth_status open_model(const run_args *a, const char *path, hearth_model **out, hearth_error *e)
+static hearth_status open_model(const run_args *a, const char *path, const instance_options *checked,
+                                hearth_model **out, hearth_error *e)
 {
     hearth_model_options o = HEARTH_MODEL_OPTIONS_INIT;
     o.cpu = a->model.cpu;
     o.kv_type = a->model.kv_type;
     o.threads = (int32_t)a->model.threads;
     o.context = (int32_t)a->model.ctx;
+    o.pack_dir = checked->pack_dir;
+    o.huge_pages = checked->huge_pages;
     o.max_sessions = 1;
     o.progress = progress_bar;
     return hearth_model_open(path, &o, out, e);
@@ -233,7 +236,7 @@ static int run(const run_args *a)
     }
     hearth_error e = HEARTH_ERROR_INIT;
     hearth_model *model = NULL;
-    if (open_model(a, path, &model, &e) != HEARTH_OK) {
+    if (open_model(a, path, &checked, &model, &e) != HEARTH_OK) {
         report_error(path, &e);
         rc = EXIT_FAILED;
     } else {

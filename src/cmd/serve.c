@@ -16,7 +16,8 @@
 #define MAX_WORDS     64
 #define MAX_TIMEOUT_S 86400
 #define ID_BYTES      256
-#define OPTION_BYTES  48
+#define MAX_OPTIONS   10
+#define OPTION_BYTES  (4096 + 32) /* --pack-dir=PATH */
 
 typedef struct serve_args {
     model_options_args load;
@@ -34,7 +35,7 @@ typedef struct command {
     char paths[MAX_MODELS][4096];
     char *words[MAX_MODELS][MAX_WORDS]; /* each worker's argv */
     char self[4096], worker_cmd[4096];
-    char options[8][OPTION_BYTES]; /* --NAME=VALUE, the same for all workers */
+    char options[MAX_OPTIONS][OPTION_BYTES]; /* --NAME=VALUE, the same for all workers */
     size_t n_options;
 } command;
 
@@ -73,6 +74,11 @@ static void add_text_option(command *c, const char *name, const char *value)
     snprintf(c->options[c->n_options++], OPTION_BYTES, "--%s=%s", name, value);
 }
 
+static void add_flag_option(command *c, const char *name)
+{
+    snprintf(c->options[c->n_options++], OPTION_BYTES, "--%s", name);
+}
+
 static void put_options(command *c, const serve_args *a)
 {
     if (a->load.threads) {
@@ -87,12 +93,21 @@ static void put_options(command *c, const serve_args *a)
     if (a->load.kv_type) {
         add_text_option(c, "kv-type", a->load.kv_type);
     }
+    if (a->load.pack_dir) {
+        add_text_option(c, "pack-dir", a->load.pack_dir);
+    }
+    if (a->load.no_pack_cache) {
+        add_flag_option(c, "no-pack-cache");
+    }
+    if (a->load.huge_pages) {
+        add_flag_option(c, "huge-pages");
+    }
     if (a->max_sessions) {
         add_option(c, "max-sessions", a->max_sessions);
     }
     add_option(c, "slow-reader-timeout", a->slow_reader_s);
     if (a->no_sandbox) {
-        snprintf(c->options[c->n_options++], OPTION_BYTES, "--no-sandbox");
+        add_flag_option(c, "no-sandbox");
     }
 }
 

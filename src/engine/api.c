@@ -137,6 +137,8 @@ static status model_options_read(const hearth_model_options *o, instance_options
     io->max_sequences = o->max_sessions ? (size_t)o->max_sessions : DEFAULT_SESSIONS;
     io->progress = o->progress;
     io->progress_ctx = o->progress_ctx;
+    io->pack_dir = o->pack_dir;
+    io->huge_pages = o->huge_pages != 0;
     return st;
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/arena.h"
 #include "base/cpu_limit.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "gguf/reader.h"
 #include "model/model.h"
@@ -31,13 +32,19 @@ struct instance {
 };
 
 struct instance_source {
-    gguf_files *files; /* owned; NULL once taken */
+    /* owned */
+    gguf_files *files; /* NULL once taken */
+    pack_file *packed; /* NULL: pack in memory */
     cpu_limit limit;
 };
 
 instance_options instance_options_default(void)
 {
-    return (instance_options){.cpu = KERN_SET_COUNT - 1, .kv_type = KV_F16, .max_sequences = 8, .warm = true};
+    return (instance_options){.cpu = KERN_SET_COUNT - 1,
+                              .kv_type = KV_F16,
+                              .max_sequences = 8,
+                              .warm = true,
+                              .pack_min_bytes = INSTANCE_PACK_MIN_BYTES};
 }
 
 static void report(const instance_options *opt, double done)
@@ -152,20 +159,27 @@ static status open_model(instance *in, gguf_files *take, const instance_options 
 }
 
 /* Packs the matrices, or brings them into memory if they are used as they lie in the file. */
-static status bring_weights(instance *in, const cpu_limit *limit, const instance_options *opt, err *e)
+static status bring_weights(instance *in, const instance_source *s, const instance_options *opt, err *e)
 {
-    uint64_t memory = limit->memory_max_bytes < limit->memory_total_bytes ? limit->memory_max_bytes
-                                                                          : limit->memory_total_bytes;
-    if (!model_wants_packing(in->model) && in->info.file_bytes < memory) {
+    uint64_t memory = s->limit.memory_max_bytes < s->limit.memory_total_bytes ? s->limit.memory_max_bytes
+                                                                              : s->limit.memory_total_bytes;
+    bool fits = in->info.file_bytes < memory;
+    if (!model_wants_packing(in->model) && fits) {
         prefault(in->file, opt);
     }
     return model_pack(in->model, in->compute,
-                      &(model_pack_options){.progress = opt->progress, .progress_ctx = opt->progress_ctx}, e);
+                      &(model_pack_options){.file = s->packed,
+                                            .huge_pages = opt->huge_pages,
+                                            .touch = fits,
+                                            .progress = opt->progress,
+                                            .progress_ctx = opt->progress_ctx},
+                      e);
 }
 
-static status open_engine(instance *in, const cpu_limit *limit, const instance_options *opt, size_t chunk,
+static status open_engine(instance *in, const instance_source *s, const instance_options *opt, size_t chunk,
                           err *e)
 {
+    const cpu_limit *limit = &s->limit;
     size_t threads = cpu_limit_threads(limit, opt->threads);
     threads = threads < POOL_MAX_THREADS ? threads : POOL_MAX_THREADS;
     in->info.threads = threads;
@@ -179,7 +193,7 @@ static status open_engine(instance *in, const cpu_limit *limit, const instance_o
     }
     status st = pool_new(threads, limit->quota_cpus <= 0, &in->compute, e);
     if (st == ST_OK) {
-        st = bring_weights(in, limit, opt, e);
+        st = bring_weights(in, s, opt, e);
     }
     if (st != ST_OK) {
         return st;
@@ -216,7 +230,31 @@ static status describe(instance *in, err *e)
     return st == ST_OK ? ST_OK : err_set(e, st, NULL, "out of memory for the description of the model");
 }
 
-status instance_source_open(const char *path, instance_source **out, err *e)
+/* A folder that cannot be used is no reason not to serve. */
+static pack_file *open_packed(const gguf_files *files, const kern_table *kern, const instance_options *opt)
+{
+    pack_file *f = NULL;
+    pack_key key = {.types = pack_key_types(kern)};
+    err why;
+    if (!opt->pack_dir || key.types == 0 || gguf_files_bytes(files) < opt->pack_min_bytes) {
+        return NULL;
+    }
+    const pack_file_options how = {.folder = opt->pack_dir,
+                                   .model_bytes = gguf_files_bytes(files),
+                                   .budget_bytes = opt->pack_budget_bytes};
+    err_clear(&why);
+    status st = gguf_files_identity(files, key.source);
+    if (st == ST_OK) {
+        st = pack_file_open(&how, &key, &f, &why);
+    }
+    if (st != ST_OK) {
+        log_emit(LOG_WARN, "pack", "event=packing_in_memory error=\"%s\"",
+                 why.msg[0] ? why.msg : status_text(st));
+    }
+    return f;
+}
+
+status instance_source_open(const char *path, const instance_options *opt, instance_source **out, err *e)
 {
     instance_source *s = mem_calloc(1, sizeof *s);
     if (!s) {
@@ -228,7 +266,8 @@ status instance_source_open(const char *path, instance_source **out, err *e)
         return st;
     }
     cpu_limit_read("/", &s->limit);
-    kern_select(KERN_SET_COUNT - 1); /* asks once, for all sets, and remembers the answers */
+    /* asks once, for all sets, and remembers the answers */
+    s->packed = open_packed(s->files, kern_select(opt->cpu), opt);
     *out = s;
     return ST_OK;
 }
@@ -236,6 +275,7 @@ status instance_source_open(const char *path, instance_source **out, err *e)
 void instance_source_close(instance_source *s)
 {
     if (s) {
+        pack_file_close(s->packed);
         gguf_files_close(s->files);
         mem_free(s);
     }
@@ -271,7 +311,7 @@ static status put_together(instance *in, instance_source *s, const instance_opti
         st = describe(in, e);
     }
     if (st == ST_OK) {
-        st = open_engine(in, &s->limit, opt, chunk, e);
+        st = open_engine(in, s, opt, chunk, e);
     }
     if (st == ST_OK) {
         report(opt, 1);
@@ -306,7 +346,7 @@ status instance_open(const char *path, const instance_options *opt, instance **o
     instance_source *s = NULL;
     status st = check_options(opt, opt->prefill_chunk, e); /* before a slow disk is asked */
     if (st == ST_OK) {
-        st = instance_source_open(path, &s, e);
+        st = instance_source_open(path, opt, &s, e);
     }
     return s ? instance_open_take(s, opt, out, e) : st;
 }
@@ -347,8 +387,13 @@ bool instance_changed(const instance *in)
 
 status instance_digest(const instance *in, uint64_t max_bytes, uint8_t sum[SHA256_BYTES])
 {
-    if (gguf_parts(in->file) != 1 || gguf_file_bytes(in->file) > max_bytes) {
+    const uint8_t *known = model_digest(in->model);
+    if (gguf_parts(in->file) != 1 || (!known && gguf_file_bytes(in->file) > max_bytes)) {
         return ST_UNSUPPORTED;
+    }
+    if (known) {
+        memcpy(sum, known, SHA256_BYTES);
+        return ST_OK;
     }
     uint64_t n_bytes;
     const void *bytes = gguf_part_bytes(in->file, 0, &n_bytes);

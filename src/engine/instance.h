@@ -22,6 +22,7 @@
 
 #define INSTANCE_DEFAULT_CONTEXT 8192
 #define INSTANCE_DEFAULT_CHUNK   512
+#define INSTANCE_PACK_MIN_BYTES  ((uint64_t)64 << 20)
 
 /* What it will take, known once the model is parsed. */
 typedef struct instance_sizes {
@@ -46,9 +47,16 @@ typedef struct instance_options {
     /* Called once, when the model is parsed and before pages are reserved and threads start. May be NULL. */
     void (*sized)(void *ctx, const instance_sizes *sizes);
     void *sized_ctx;
+    /* Packed weights (model/pack_file.h) */
+    const char *pack_dir;    /* where they are kept on disk, shared; NULL = packed in memory at each start */
+    uint64_t pack_min_bytes; /* a model of fewer bytes is packed in memory all the same: it takes no longer */
+    uint64_t
+        pack_budget_bytes; /* of the folder; 0 = half of what its file system has free or the folder holds */
+    bool huge_pages;       /* copy what the disk has into memory of huge pages */
 } instance_options;
 
-instance_options instance_options_default(void); /* best set, f16, all threads, 8 sequences, warm */
+instance_options instance_options_default(
+    void); /* best set, f16, all threads, 8 sequences, warm, no folder */
 
 typedef struct instance_info { /* strings live as long as the instance */
     const char *arch;
@@ -71,13 +79,15 @@ typedef struct instance instance;
 
 /*
  * A model's source: all that opening it needs from outside this process, had before a byte of it is parsed: its
- * files open and mapped, the limits of CPU and memory read, the kernel asked for wide registers.
+ * files open and mapped, its packed weights open or the file made that will hold them, the limits of CPU and memory
+ * read, the kernel asked for wide registers.
  * instance_open_take opens nothing more (threads and memory are made, the mapping is read), so a process can
  * shut itself in between the two. It owns the source from the call on, also when it fails.
  */
 typedef struct instance_source instance_source;
 
-status instance_source_open(const char *path, instance_source **out, err *e);
+/* Of opt: cpu, what is said of packed weights. */
+status instance_source_open(const char *path, const instance_options *opt, instance_source **out, err *e);
 void instance_source_close(instance_source *s); /* NULL is fine */
 uint64_t instance_source_bytes(const instance_source *s);
 status instance_open_take(instance_source *s, const instance_options *opt, instance **out, err *e);
@@ -89,7 +99,8 @@ engine *instance_engine(instance *in);
 const tokenizer *instance_tokenizer(const instance *in);
 const instance_info *instance_describe(const instance *in);
 bool instance_changed(const instance *in); /* the file changed under its mapping */
-/* SHA-256 of the file, from its mapping. ST_UNSUPPORTED if it is over max_bytes or the model has several. */
+/* SHA-256 of the file: known from its packed weights, else from its mapping. ST_UNSUPPORTED if the model has
+ * several, or if it is not known and the file is over max_bytes. */
 status instance_digest(const instance *in, uint64_t max_bytes, uint8_t sum[SHA256_BYTES]);
 /* For the reference doors (logits, perplexity): the forward table and the compute pool. */
 const forward_ops *instance_forward(const instance *in);

@@ -81,6 +81,7 @@ static status part_map(gguf_part *part, err *e)
     part->device = (uint64_t)sb.st_dev;
     part->inode = (uint64_t)sb.st_ino;
     part->mtime = sb.st_mtim;
+    part->ctime = sb.st_ctim;
     if (part->size == 0) {
         return err_at(e, ST_LOAD_FAILED, 0, "header", "cannot load %s: the file is empty", path);
     }
@@ -232,6 +233,31 @@ void gguf_files_close(gguf_files *s)
 uint64_t gguf_files_bytes(const gguf_files *s)
 {
     return gguf_file_bytes(s->f);
+}
+
+status gguf_files_identity(const gguf_files *s, uint8_t sum[SHA256_BYTES])
+{
+    sha256 *hash;
+    status st = sha256_new(&hash);
+    if (st != ST_OK) {
+        return st;
+    }
+    for (size_t i = 0; st == ST_OK && i < s->f->n_parts; i++) {
+        const gguf_part *p = &s->f->parts[i];
+        const uint64_t facts[] = {p->device,
+                                  p->inode,
+                                  p->size,
+                                  (uint64_t)p->mtime.tv_sec,
+                                  (uint64_t)p->mtime.tv_nsec,
+                                  (uint64_t)p->ctime.tv_sec,
+                                  (uint64_t)p->ctime.tv_nsec};
+        st = sha256_update(hash, facts, sizeof facts);
+    }
+    if (st == ST_OK) {
+        st = sha256_final(hash, sum);
+    }
+    sha256_free(hash);
+    return st;
 }
 
 static status parse_others(gguf_file *f, const gguf_files *s, err *e)

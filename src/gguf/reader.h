@@ -26,6 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/hash.h"
 #include "base/status.h"
 #include "gguf/blocks.h"
 
@@ -99,6 +100,9 @@ typedef struct gguf_file gguf_file;
 status gguf_files_open(const char *path, gguf_files **out, err *e);
 void gguf_files_close(gguf_files *s);           /* NULL is fine */
 uint64_t gguf_files_bytes(const gguf_files *s); /* of all that could be opened */
+/* SHA-256 of device, inode, size, mtime and ctime of all that could be opened: the same sum means the same
+ * bytes, as far as that can be told without reading them. */
+status gguf_files_identity(const gguf_files *s, uint8_t sum[SHA256_BYTES]);
 status gguf_files_parse_take(gguf_files *s, gguf_file **out, err *e);
 /* Both steps: opens `path`, and all parts named like it if it is a part of a split (split.count > 1). */
 status gguf_open(const char *path, gguf_file **out, err *e);

@@ -46,6 +46,7 @@ typedef struct gguf_part {
     uint64_t device;
     uint64_t inode;
     struct timespec mtime;
+    struct timespec ctime;
     size_t n_kv;
     size_t n_tensors;
     uint64_t data_start; /* offset that tensor offsets count from */

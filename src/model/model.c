@@ -1,11 +1,9 @@
 #include "model/model_int.h"
 
 #include <math.h>
-#include <sys/mman.h>
 
 #include "base/mem.h"
 #include "kern/fmath.h"
-#include "model/pack_fill.h"
 
 #define MODEL_MAX_ROWS 4096
 
@@ -98,37 +96,10 @@ status model_open(const gguf_file *f, const kern_table *kern, const model_option
 void model_free(model *m)
 {
     if (m) {
-        mem_unreserve(m->image, (size_t)m->plan.image_bytes);
+        model_unpack(m);
         arena_release(&m->mem);
         mem_free(m);
     }
-}
-
-bool model_wants_packing(const model *m)
-{
-    return m->plan.image_bytes > 0;
-}
-
-status model_pack(model *m, pool *p, const model_pack_options *opt, err *e)
-{
-    const pack_progress progress = {opt->progress, opt->progress_ctx};
-    if (m->packed) {
-        return ST_OK;
-    }
-    m->image = mem_reserve((size_t)m->plan.image_bytes);
-    if (!m->image) {
-        return err_set(e, ST_NOMEM, NULL, "out of memory for %llu bytes of packed weights",
-                       (unsigned long long)m->plan.image_bytes);
-    }
-    /* Fewer misses of the address cache: decode reads all of it for every token. */
-    (void)madvise(m->image, (size_t)m->plan.image_bytes, MADV_HUGEPAGE);
-    pack_fill_memory(&m->plan, p, m->image, &progress);
-    for (size_t i = 0; i < m->plan.n_items; i++) {
-        const pack_item *item = &m->plan.items[i];
-        weights_matrix(&m->w, m->hp.shape.n_layers, item->matrix)->packed = m->image + item->offset;
-    }
-    m->packed = true;
-    return ST_OK;
 }
 
 const model_shape *model_shape_of(const model *m)

@@ -15,6 +15,7 @@
 #include "gguf/reader.h"
 #include "kern/kern.h"
 #include "model/forward.h"
+#include "model/pack_file.h"
 #include "model/shape.h"
 
 typedef struct model model;
@@ -30,12 +31,16 @@ void model_free(model *m);
 
 /* How the matrices come into the layout that the kernel table wants. */
 typedef struct model_pack_options {
+    pack_file
+        *file; /* borrowed during the call: where they are, or will be, on disk; NULL = pack in memory */
+    bool huge_pages; /* copy what the file holds into memory of huge pages instead of mapping it */
+    bool touch;      /* of a mapping, wait for all of it to be in memory */
     void (*progress)(void *ctx, double done); /* 0 … 1, may be NULL */
     void *progress_ctx;
 } model_pack_options;
 
 /* Once, before the first forward call: packs the matrices that the table wants packed. Nothing if it wants none.
- * ST_NOMEM. */
+ * A file that cannot be used is one line in the log, and they are packed in memory. ST_NOMEM. */
 status model_pack(model *m, pool *p, const model_pack_options *opt, err *e);
 /* Whether model_pack has something to do: matrices that the table wants packed. */
 bool model_wants_packing(const model *m);
@@ -51,6 +56,9 @@ uint64_t model_bytes_per_token(const model *m);
 void model_each_matrix(const model *m, void (*fn)(void *ctx, const kern_matrix *w), void *ctx);
 /* Parameters in all tensors. */
 uint64_t model_params(const model *m);
+/* SHA-256 of the model's bytes, one file after the other, if it is known without reading them (from a packed
+ * file), else NULL. */
+const uint8_t *model_digest(const model *m);
 /* The most common matrix type, "Q4_K" …: what people call the quantisation of the file. */
 const char *model_quant_name(const model *m);
 

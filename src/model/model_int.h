@@ -18,8 +18,8 @@ struct model {
     const gguf_file *file;
     const kern_table *kern;
     /* owned */
-    arena mem;            /* vectors that were widened, layer lists, workspace */
-    unsigned char *image; /* packed matrices [plan.image_bytes], or NULL */
+    arena mem;   /* vectors that were widened, layer lists, workspace */
+    void *image; /* packed matrices [plan.image_bytes], or NULL */
     /* in mem */
     kv_layer *kv_layers; /* [n_layers] */
     double *inv_freq;    /* [n_rot / 2] radians per position, scaling and divisors applied */
@@ -30,9 +30,14 @@ struct model {
     model_options opt;
     size_t page_bytes;
     float attn_scale;
-    bool packed; /* by model_pack, or nothing is to be packed */
+    bool packed;       /* by model_pack, or nothing is to be packed */
+    bool image_mapped; /* it is a mapping of a file, not memory */
+    bool has_digest;
+    uint8_t digest[SHA256_BYTES];
 };
 
+/* Gives the image back, if there is one. */
+void model_unpack(model *m);
 /* forward_ops.forward; ctx is the model. */
 status model_forward(void *ctx, pool *p, const batch *b, float *logits, uint8_t *bad, err *e);
 

@@ -1,6 +1,7 @@
 #include "model/pack_plan.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "kern/pack.h"
@@ -26,6 +27,7 @@ typedef struct planner {
     size_t n_steps;
     uint64_t image;
     pack_item *items;
+    bool unpacked[GGUF_TYPE_COUNT];
 } planner;
 
 uint64_t pack_slice_offset(const pack_slice *s)
@@ -71,6 +73,7 @@ static status find_sources(planner *p, model_weights *w, uint32_t n_layers, cons
     for (size_t i = 0; i < weights_n_matrices(n_layers); i++) {
         const kern_matrix *m = weights_matrix(w, n_layers, i);
         if (!kern->wants_packed[m->type]) {
+            p->unpacked[m->type] = true;
             continue;
         }
         size_t bytes = kern_packed_bytes(m->type, m->n, m->k);
@@ -207,6 +210,7 @@ status pack_plan_make(const gguf_file *f, model_weights *w, uint32_t n_layers, c
                                .n_slices = p.n_slices,
                                .n_steps = p.n_steps,
                                .image_bytes = image_bytes};
+            memcpy(out->unpacked, p.unpacked, sizeof p.unpacked);
         }
     }
     mem_free(p.sources);

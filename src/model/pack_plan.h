@@ -56,7 +56,8 @@ typedef struct pack_plan {
     size_t n_items;
     size_t n_slices;
     size_t n_steps;
-    uint64_t image_bytes; /* 0: the table wants nothing packed */
+    uint64_t image_bytes;           /* 0: the table wants nothing packed */
+    bool unpacked[GGUF_TYPE_COUNT]; /* matrices of this type are used as they lie in the file */
 } pack_plan;
 
 /* ST_NOMEM; ST_LOAD_FAILED if the sizes overflow. */

@@ -26,6 +26,9 @@ static const int allowed[] = {
     /* descriptors */
     SCMP_SYS(read), SCMP_SYS(write), SCMP_SYS(readv), SCMP_SYS(writev), SCMP_SYS(lseek), SCMP_SYS(close),
     SCMP_SYS(fstat), SCMP_SYS(poll), SCMP_SYS(ppoll), SCMP_SYS(eventfd2), SCMP_SYS(recvfrom),
+    /* packed weights: a file that is open already is written once, or read */
+    SCMP_SYS(pread64), SCMP_SYS(pwrite64), SCMP_SYS(fallocate), SCMP_SYS(ftruncate), SCMP_SYS(fsync),
+    SCMP_SYS(fdatasync), SCMP_SYS(flock),
     /* memory (mmap and mprotect: below) */
     SCMP_SYS(brk), SCMP_SYS(munmap), SCMP_SYS(mremap), SCMP_SYS(madvise),
     /* threads (clone: below) */

@@ -277,7 +277,8 @@ static status open_all(worker *w, const worker_config *cfg, err *e)
     if (st == ST_OK) {
         st = output_open(cfg->out_fd, &w->halt, &w->bell, &w->out, e);
     }
-    if (st == ST_OK && instance_source_open(cfg->model_path, &w->source, &w->source_error) == ST_OK) {
+    if (st == ST_OK &&
+        instance_source_open(cfg->model_path, &cfg->instance, &w->source, &w->source_error) == ST_OK) {
         w->model_bytes = instance_source_bytes(w->source);
         status_page_set(w->page, STATUS_ROW_LOAD_TOTAL_BYTES, w->model_bytes);
     }

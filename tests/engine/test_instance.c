@@ -128,7 +128,7 @@ static void test_from_source(void **state)
     opt.max_sequences = 3;
     assert_int_equal(edit_model(good, bad, &(model_edit){.kind = EDIT_NONE}, 1, &e), ST_OK);
     hash_file(bad, want);
-    assert_int_equal(instance_source_open(bad, &s, &e), ST_OK);
+    assert_int_equal(instance_source_open(bad, &opt, &s, &e), ST_OK);
     uint64_t bytes = instance_source_bytes(s);
     unlink(bad);
     assert_int_equal(seen.n, 0);
@@ -153,15 +153,15 @@ static void test_source_errors(void **state)
     instance_source *s = NULL;
     instance *in = NULL;
     instance_options opt = instance_options_default();
-    assert_int_equal(instance_source_open("/nonexistent/m.gguf", &s, &e), ST_NOT_FOUND);
+    assert_int_equal(instance_source_open("/nonexistent/m.gguf", &opt, &s, &e), ST_NOT_FOUND);
     assert_null(s);
     instance_source_close(NULL);
     /* taken also when it fails (the leak checker looks) */
     opt.max_sequences = 0;
-    assert_int_equal(instance_source_open(good, &s, &e), ST_OK);
+    assert_int_equal(instance_source_open(good, &opt, &s, &e), ST_OK);
     assert_int_equal(instance_open_take(s, &opt, &in, &e), ST_INVALID_FIELD);
     assert_null(in);
-    assert_int_equal(instance_source_open(good, &s, &e), ST_OK);
+    assert_int_equal(instance_source_open(good, &opt, &s, &e), ST_OK);
     instance_source_close(s);
 }
 
