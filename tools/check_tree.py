@@ -9,6 +9,7 @@ import concurrent.futures
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -146,6 +147,12 @@ def compiles_alone(root, header):
         cmd[1:1] = ["-mavx2", "-mfma", "-mf16c"]
         if "avx512" in header.name or "amx" in header.name:
             cmd[1:1] = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mavx512vbmi", "-mgfni"]
+    if "kern/arm" in str(header):
+        cross = shutil.which("aarch64-linux-gnu-gcc")
+        if not cross:
+            return header, 0, ""
+        cmd[0] = cross
+        cmd[1:1] = ["-march=armv8.2-a+dotprod+i8mm"]
     run = subprocess.run(cmd, cwd=root, capture_output=True, text=True, check=False)
     return header, run.returncode, run.stderr
 

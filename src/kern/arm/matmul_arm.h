@@ -1,15 +1,9 @@
 /*
- * matmul_arm: products with packed blocks on ARM, one body for both sets. Private to src/kern/arm/matmul_*.c, which
- * define `arm_dot` before including this: the integers of one run of lines.
+ * matmul_arm: products with packed blocks on ARM, one body for both sets, which differ in how a run of lines meets
+ * the rows (arm_dot_fn). Private to src/kern/arm/matmul_*.c; all is inlined into one function per set.
  *
- *     void arm_dot(const int8_t *lines, size_t n_lines, const int8_t *const q[ARM_ROWS], size_t rows,
- *                  int32x4_t isum[ARM_ROWS][4])
- *
- * adds to isum[i][v], lanes = outputs 4 v … 4 v + 3, the dot products of n_lines lines (a multiple of 4) of 64 bytes
- * with 4 n_lines codes of `rows` rows. Each output's operations are those of the reference in its order: integers
- * are exact, vfmaq rounds once.
- *
- * Walk: activation rows in runs whose accumulators fit the stack, panels, chunks of 256 values, tiles of rows.
+ * Each output's operations are those of the reference in its order: integers are exact, vfmaq rounds once. Walk:
+ * activation rows in runs whose accumulators fit the stack, panels, chunks of 256 values, tiles of rows.
  */
 #ifndef HEARTH_KERN_ARM_MATMUL_ARM_H
 #define HEARTH_KERN_ARM_MATMUL_ARM_H
@@ -26,7 +20,14 @@
 
 typedef float arm_acc[ARM_RUN][KERN_PANEL];
 
-static inline __attribute__((always_inline)) void arm_clear(int32x4_t sum[ARM_ROWS][ARM_VECS])
+/* Adds to isum[i][v], lanes = outputs 4 v … 4 v + 3, the dot products of n_lines lines (a multiple of 4) of 64 bytes
+ * with 4 n_lines codes of each of `rows` rows. */
+typedef void (*arm_dot_fn)(const int8_t *lines, size_t n_lines, const int8_t *const *q, size_t rows,
+                           int32x4_t (*isum)[ARM_VECS]);
+
+#define ARM_INLINE static inline __attribute__((always_inline))
+
+ARM_INLINE void arm_clear(int32x4_t sum[ARM_ROWS][ARM_VECS])
 {
     for (size_t i = 0; i < ARM_ROWS; i++) {
         for (size_t v = 0; v < ARM_VECS; v++) {
@@ -36,8 +37,7 @@ static inline __attribute__((always_inline)) void arm_clear(int32x4_t sum[ARM_RO
 }
 
 /* acc += sum * (d_act * d), rounded once. */
-static inline __attribute__((always_inline)) void arm_scale_add(float *acc, const int32x4_t *sum, float d_act,
-                                                                const float *d)
+ARM_INLINE void arm_scale_add(float *acc, const int32x4_t *sum, float d_act, const float *d)
 {
     for (size_t v = 0; v < ARM_VECS; v++) {
         float32x4_t scale = vmulq_n_f32(vld1q_f32(d + 4 * v), d_act);
@@ -54,15 +54,15 @@ static inline void arm_codes(const kern_act *a, size_t r, size_t rows, size_t bl
     }
 }
 
-static void arm_tile_q32(const chunk *c, const kern_act *a, size_t r, size_t rows, size_t b0, size_t n,
-                         bool has_min, float (*acc)[KERN_PANEL])
+ARM_INLINE void arm_tile_q32(const arm_dot_fn dot, const chunk *c, const kern_act *a, size_t r, size_t rows,
+                             size_t b0, size_t n, bool has_min, float (*acc)[KERN_PANEL])
 {
     for (size_t b = 0; b < n; b++) {
         int32x4_t isum[ARM_ROWS][ARM_VECS];
         const int8_t *q[ARM_ROWS];
         arm_clear(isum);
         arm_codes(a, r, rows, b0 + b, q);
-        arm_dot(c->lines[b][0], 8, q, rows, isum);
+        dot(c->lines[b][0], 8, q, rows, isum);
         for (size_t i = 0; i < rows; i++) {
             float d_act = *kern_act_d(a, r + i, b0 + b);
             arm_scale_add(acc[i], isum[i], d_act, c->d[b]);
@@ -88,23 +88,23 @@ static void arm_take_minima(const chunk *c, const int16_t *sums, float d_act, fl
     }
 }
 
-static void arm_tile_q256(const chunk *c, const kern_act *a, size_t r, size_t rows, size_t block,
-                          bool has_min, float (*acc)[KERN_PANEL])
+ARM_INLINE void arm_tile_q256(const arm_dot_fn dot, const chunk *c, const kern_act *a, size_t r, size_t rows,
+                              size_t block, bool has_min, float (*acc)[KERN_PANEL])
 {
     int32x4_t isum[ARM_ROWS][ARM_VECS];
     arm_clear(isum);
     for (size_t j = 0; j < 16; j++) {
-        int32x4_t dot[ARM_ROWS][ARM_VECS];
+        int32x4_t sub[ARM_ROWS][ARM_VECS];
         const int8_t *q[ARM_ROWS];
-        arm_clear(dot);
+        arm_clear(sub);
         arm_codes(a, r, rows, block * CHUNK_BLOCKS + j / 2, q);
         for (size_t i = 0; i < ARM_ROWS; i++) {
             q[i] += 16 * (j % 2);
         }
-        arm_dot(c->lines[j / 2][4 * (j % 2)], 4, q, rows, dot);
+        dot(c->lines[j / 2][4 * (j % 2)], 4, q, rows, sub);
         for (size_t i = 0; i < rows; i++) {
             for (size_t v = 0; v < ARM_VECS; v++) {
-                isum[i][v] = vmlaq_s32(isum[i][v], dot[i][v], vld1q_s32(c->sc[j] + 4 * v));
+                isum[i][v] = vmlaq_s32(isum[i][v], sub[i][v], vld1q_s32(c->sc[j] + 4 * v));
             }
         }
     }
@@ -118,8 +118,8 @@ static void arm_tile_q256(const chunk *c, const kern_act *a, size_t r, size_t ro
 }
 
 /* One panel, rows [r0, r1). */
-static void arm_panel(const kern_matrix *w, const kern_act *a, const uint8_t *units, size_t r0, size_t r1,
-                      arm_acc acc)
+ARM_INLINE void arm_panel(const arm_dot_fn dot, const kern_matrix *w, const kern_act *a, const uint8_t *units,
+                          size_t r0, size_t r1, arm_acc acc)
 {
     const bool has_min = chunk_has_min(w->type);
     const bool narrow = a->kind == KERN_ACT_Q8_32;
@@ -136,16 +136,16 @@ static void arm_panel(const kern_matrix *w, const kern_act *a, const uint8_t *un
         for (size_t r = r0; r < r1; r += ARM_ROWS) {
             size_t rows = r1 - r < ARM_ROWS ? r1 - r : ARM_ROWS;
             if (narrow) {
-                arm_tile_q32(&c, a, r, rows, b, n, has_min, acc + (r - r0));
+                arm_tile_q32(dot, &c, a, r, rows, b, n, has_min, acc + (r - r0));
             } else {
-                arm_tile_q256(&c, a, r, rows, b, has_min, acc + (r - r0));
+                arm_tile_q256(dot, &c, a, r, rows, b, has_min, acc + (r - r0));
             }
         }
     }
 }
 
-static void arm_matmul_blocks(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
-                              size_t y_stride)
+ARM_INLINE void arm_matmul_blocks(const arm_dot_fn dot, const kern_matrix *w, const kern_act *a, size_t n0,
+                                  size_t n1, float *y, size_t y_stride)
 {
     const size_t panel_bytes = kern_packed_panel_bytes(w->type, w->k);
     for (size_t r0 = 0; r0 < a->m; r0 += ARM_RUN) {
@@ -154,7 +154,7 @@ static void arm_matmul_blocks(const kern_matrix *w, const kern_act *a, size_t n0
             arm_acc acc;
             size_t lanes = n1 - n < KERN_PANEL ? n1 - n : KERN_PANEL;
             memset(acc, 0, sizeof acc);
-            arm_panel(w, a, (const uint8_t *)w->packed + n / KERN_PANEL * panel_bytes, r0, r1, acc);
+            arm_panel(dot, w, a, (const uint8_t *)w->packed + n / KERN_PANEL * panel_bytes, r0, r1, acc);
             for (size_t r = r0; r < r1; r++) {
                 memcpy(y + r * y_stride + n, acc[r - r0], lanes * sizeof(float));
             }

@@ -2,15 +2,13 @@
 #include <arm_neon.h>
 
 #include "kern/arm/arm.h"
+#include "kern/arm/matmul_arm.h"
 
-#define ARM_DOT_ROWS 4
-
-static inline __attribute__((always_inline)) void arm_dot(const int8_t *lines, size_t n_lines,
-                                                          const int8_t *const *q, size_t rows,
-                                                          int32x4_t isum[ARM_DOT_ROWS][4])
+ARM_INLINE void sdot_lines(const int8_t *lines, size_t n_lines, const int8_t *const *q, size_t rows,
+                           int32x4_t (*isum)[ARM_VECS])
 {
     for (size_t r = 0; r < n_lines; r += 4) {
-        int8x16_t codes[ARM_DOT_ROWS];
+        int8x16_t codes[ARM_ROWS];
         for (size_t i = 0; i < rows; i++) {
             codes[i] = vld1q_s8(q[i] + 4 * r);
         }
@@ -28,11 +26,7 @@ static inline __attribute__((always_inline)) void arm_dot(const int8_t *lines, s
     }
 }
 
-#include "kern/arm/matmul_arm.h"
-
-_Static_assert(ARM_DOT_ROWS == ARM_ROWS, "tiles");
-
 void matmul_dotprod(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y, size_t y_stride)
 {
-    arm_matmul_blocks(w, a, n0, n1, y, y_stride);
+    arm_matmul_blocks(sdot_lines, w, a, n0, n1, y, y_stride);
 }

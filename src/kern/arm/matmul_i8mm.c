@@ -6,12 +6,10 @@
 #include <arm_neon.h>
 
 #include "kern/arm/arm.h"
-
-#define ARM_DOT_ROWS 4
+#include "kern/arm/matmul_arm.h"
 
 /* [outputs 2 p, 2 p + 1 of row 0 | the same of row 1], p = 0, 1: to one vector per row. */
-static inline __attribute__((always_inline)) void add_rows(int32x4_t low, int32x4_t high, int32x4_t *row0,
-                                                           int32x4_t *row1)
+ARM_INLINE void add_rows(int32x4_t low, int32x4_t high, int32x4_t *row0, int32x4_t *row1)
 {
     *row0 = vaddq_s32(*row0, vcombine_s32(vget_low_s32(low), vget_low_s32(high)));
     if (row1) {
@@ -19,9 +17,8 @@ static inline __attribute__((always_inline)) void add_rows(int32x4_t low, int32x
     }
 }
 
-static inline __attribute__((always_inline)) void arm_dot(const int8_t *lines, size_t n_lines,
-                                                          const int8_t *const *q, size_t rows,
-                                                          int32x4_t isum[ARM_DOT_ROWS][4])
+ARM_INLINE void smmla_lines(const int8_t *lines, size_t n_lines, const int8_t *const *q, size_t rows,
+                            int32x4_t (*isum)[ARM_VECS])
 {
     for (size_t i = 0; i < rows; i += 2) {
         const int8_t *q1 = i + 1 < rows ? q[i + 1] : q[i];
@@ -39,11 +36,7 @@ static inline __attribute__((always_inline)) void arm_dot(const int8_t *lines, s
     }
 }
 
-#include "kern/arm/matmul_arm.h"
-
-_Static_assert(ARM_DOT_ROWS == ARM_ROWS, "tiles");
-
 void matmul_i8mm(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y, size_t y_stride)
 {
-    arm_matmul_blocks(w, a, n0, n1, y, y_stride);
+    arm_matmul_blocks(smmla_lines, w, a, n0, n1, y, y_stride);
 }
