@@ -32,6 +32,8 @@
 #define PASS_BYTES ((size_t)1 << 20)
 #define PASS_TILES 32
 
+#define CLEAN_BLOCKS 1024 /* k up to 32,768; above that the time is not worth the memory */
+
 #define PREFETCH_AHEAD 4096 /* bytes of packed weights, from what U reads */
 
 #define LINE_BYTES 64
@@ -398,6 +400,10 @@ typedef struct scratch {
     block_lines lines[CHUNK]; /* U overwrites what T has used for the last time */
     scales scales[2];         /* of even and odd chunks; U overwrites what V has used for the last time */
     float acc[PASS_TILES][ROWS * KERN_PANEL];
+    /* Scales and totals of a last tile that rows fill only in part, with zeros for the others: what lies in their
+     * place may be denormal, which takes a hundred times the cycles. */
+    float d_clean[CLEAN_BLOCKS][ROWS];
+    float totals_clean[CLEAN_BLOCKS][ROWS];
 } scratch;
 
 /* A pass: all panels of a call with some tiles of rows. */
@@ -435,10 +441,11 @@ static inline void step_set_next(const pass *p, size_t c, size_t t, step *s)
 /* V: tile t of the chunk of which the rest is set. */
 static inline void step_set_now(const pass *p, size_t c, size_t t, step *s)
 {
-    const size_t at = (t * p->n_blocks + c * CHUNK) * ROWS;
     const size_t n_rows = p->n_rows - t * ROWS;
-    s->d_act = p->d_act + at;
-    s->totals = p->totals + at;
+    const bool cleaned = n_rows < ROWS && p->n_blocks <= CLEAN_BLOCKS;
+    const size_t at = ((cleaned ? 0 : t * p->n_blocks) + c * CHUNK) * ROWS;
+    s->d_act = (cleaned ? p->mem->d_clean[0] : p->d_act) + at;
+    s->totals = (cleaned ? p->mem->totals_clean[0] : p->totals) + at;
     s->acc = p->mem->acc[t];
     s->y = p->y + s->output + t * ROWS * p->y_stride;
     s->n_rows = n_rows < ROWS ? n_rows : ROWS;
@@ -532,6 +539,21 @@ static void pass_run(const pass *p)
     }
 }
 
+/* The last tile's d_clean and totals_clean. */
+static void rows_clean(const pass *p)
+{
+    const size_t used = p->n_rows % ROWS;
+    const size_t at = p->n_rows / ROWS * p->n_blocks * ROWS;
+    const __mmask16 kept = (__mmask16)((1u << used) - 1);
+    if (used == 0 || p->n_rows / ROWS >= p->n_tiles || p->n_blocks > CLEAN_BLOCKS) {
+        return;
+    }
+    for (size_t b = 0; b < p->n_blocks; b++) {
+        _mm512_store_ps(p->mem->d_clean[b], _mm512_maskz_loadu_ps(kept, p->d_act + at + b * ROWS));
+        _mm512_store_ps(p->mem->totals_clean[b], _mm512_maskz_loadu_ps(kept, p->totals + at + b * ROWS));
+    }
+}
+
 /* The contract of kern_matmul_fn, for more than KERN_ACT_SMALL rows. */
 static void product(const format *f, const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
                     size_t y_stride)
@@ -568,6 +590,7 @@ static void product(const format *f, const kern_matrix *w, const kern_act *a, si
             .last_lanes = (__mmask16)(0xFFFFu >> (n_panels * KERN_PANEL - (n1 - n0))),
             .mem = &mem,
         };
+        rows_clean(&p);
         pass_run(&p);
     }
     amx_release();
