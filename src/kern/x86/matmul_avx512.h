@@ -5,9 +5,12 @@
  * each of the sixteen outputs of a panel, and the activation's four codes are broadcast. Every lane goes through
  * the operations of the reference in its order.
  *
- * Up to KERN_ACT_SMALL rows (`few`): all rows meet a line as soon as it is unpacked in a register; there is one
- * function for each number of rows. More rows (`many`): a chunk of a panel is unpacked into a strip that stays in
- * the first cache and meets MM_GROUP rows after MM_GROUP rows.
+ * A tile is some rows times some panels, MM_TILE vectors of sums at most. Its shape decides how many loads there
+ * are for a multiplication: 4 x 3 and 6 x 2 measure a fifth faster than 8 x 1.
+ *
+ * Up to MM_FEW_ROWS rows (`few`): all rows meet a line as soon as it is unpacked in a register; there is a function
+ * for each shape. More rows (`many`): a chunk of k of the panels is unpacked into strips that stay in the first
+ * cache and meet MM_GROUP rows after MM_GROUP rows.
  */
 #ifndef HEARTH_KERN_X86_MATMUL_AVX512_H
 #define HEARTH_KERN_X86_MATMUL_AVX512_H
@@ -18,8 +21,10 @@
 #include "kern/pack_units.h"
 #include "kern/x86/avx512.h"
 
-#define MM_GROUP 8   /* rows that meet a strip together: half a tile of activations */
-#define MM_CHUNK 256 /* values of k in a strip */
+#define MM_TILE     12 /* vectors of sums */
+#define MM_FEW_ROWS 6
+#define MM_GROUP    4 /* rows that meet strips together */
+#define MM_PANELS   3 /* panels side by side */
 /* Bytes of a packed panel that are fetched ahead. */
 #define MM_AHEAD 4608
 
@@ -42,56 +47,108 @@
 #define MM_UNROLL _Pragma("GCC unroll 16")
 #endif
 
-/* One panel times all rows of a, of which there are as many as the function is for; lanes: which outputs exist. */
-typedef void (*mm_few_fn)(const uint8_t *panel, const kern_act *a, float *y, size_t y_stride,
-                          __mmask16 lanes);
+/* What keeps the compilers from moving the loads of one line before those of another: clang gathers all of a block
+ * and spills them, which costs a third. */
+#define MM_ORDER() __asm__ volatile("" ::: "memory")
 
-/* Functions for 1 … 8 rows from one body `few_<name>(panel, a, out, rows)`, which leaves out[rows], and their
- * table. */
-#define MM_FEW_ROWS(name, rows)                                                                         \
-    static void few_##name##_##rows(const uint8_t *panel, const kern_act *a, float *y, size_t y_stride, \
-                                    __mmask16 lanes)                                                    \
-    {                                                                                                   \
-        __m512 out[rows];                                                                               \
-        few_##name(panel, a, out, rows);                                                                \
-        MM_UNROLL                                                                                       \
-        for (size_t r = 0; r < (rows); r++) {                                                           \
-            _mm512_mask_storeu_ps(y + r * y_stride, lanes, out[r]);                                     \
-        }                                                                                               \
+/* Neighbouring panels, panel_bytes apart, times all rows of a; rows and panels as the function is for. last: which
+ * outputs of the last panel exist. */
+typedef void (*mm_few_fn)(const uint8_t *panel, size_t panel_bytes, const kern_act *a, float *y,
+                          size_t y_stride, __mmask16 last);
+
+/* For a number of rows: one panel, and as many as are best. */
+typedef struct mm_few {
+    mm_few_fn one;
+    mm_few_fn wide;
+    size_t panels; /* of wide */
+} mm_few;
+
+/* Functions from one body `few_<name>(panel, panel_bytes, a, out, rows, panels)`, which leaves out[panel][row], and
+ * their table. */
+#define MM_FEW_SHAPE(name, rows, panels)                                                                    \
+    static void few_##name##_##rows##x##panels(const uint8_t *panel, size_t panel_bytes, const kern_act *a, \
+                                               float *y, size_t y_stride, __mmask16 last)                   \
+    {                                                                                                       \
+        __m512 out[(panels) * (rows)];                                                                      \
+        few_##name(panel, panel_bytes, a, out, rows, panels);                                               \
+        MM_UNROLL                                                                                           \
+        for (size_t i = 0; i < (panels) * (rows); i++) {                                                    \
+            const size_t p = i / (rows);                                                                    \
+            _mm512_mask_storeu_ps(y + i % (rows)*y_stride + p * KERN_PANEL,                                 \
+                                  p + 1 < (panels) ? 0xFFFFu : last, out[i]);                               \
+        }                                                                                                   \
     }
-#define MM_FEW(name)                                                                                         \
-    MM_FEW_ROWS(name, 1)                                                                                     \
-    MM_FEW_ROWS(name, 2)                                                                                     \
-    MM_FEW_ROWS(name, 3)                                                                                     \
-    MM_FEW_ROWS(name, 4)                                                                                     \
-    MM_FEW_ROWS(name, 5)                                                                                     \
-    MM_FEW_ROWS(name, 6)                                                                                     \
-    MM_FEW_ROWS(name, 7)                                                                                     \
-    MM_FEW_ROWS(name, 8)                                                                                     \
-    static const mm_few_fn all_few_##name[KERN_ACT_SMALL] = {few_##name##_1, few_##name##_2, few_##name##_3, \
-                                                             few_##name##_4, few_##name##_5, few_##name##_6, \
-                                                             few_##name##_7, few_##name##_8}
+#define MM_FEW(name)                                                                      \
+    MM_FEW_SHAPE(name, 1, 1)                                                              \
+    MM_FEW_SHAPE(name, 2, 1)                                                              \
+    MM_FEW_SHAPE(name, 3, 1)                                                              \
+    MM_FEW_SHAPE(name, 4, 1)                                                              \
+    MM_FEW_SHAPE(name, 5, 1)                                                              \
+    MM_FEW_SHAPE(name, 6, 1)                                                              \
+    MM_FEW_SHAPE(name, 3, 3)                                                              \
+    MM_FEW_SHAPE(name, 4, 3)                                                              \
+    MM_FEW_SHAPE(name, 5, 2)                                                              \
+    MM_FEW_SHAPE(name, 6, 2)                                                              \
+    static const mm_few all_few_##name[MM_FEW_ROWS] = {                                   \
+        {few_##name##_1x1, few_##name##_1x1, 1}, {few_##name##_2x1, few_##name##_2x1, 1}, \
+        {few_##name##_3x1, few_##name##_3x3, 3}, {few_##name##_4x1, few_##name##_4x3, 3}, \
+        {few_##name##_5x1, few_##name##_5x2, 2}, {few_##name##_6x1, few_##name##_6x2, 2}}
 
-/* How a format meets many rows. at: where the chunk begins along k, a multiple of MM_CHUNK; n: its values. */
+/* Strips times rows r … r + MM_GROUP - 1; at, n: the chunk's place and length along k; acc: [panel][row][16]. */
+typedef void (*mm_add_fn)(const void *strips, size_t at, size_t n, const kern_act *a, size_t r, float *acc);
+
+/* How a format meets many rows. */
 typedef struct mm_many {
-    void (*unpack)(const uint8_t *panel, size_t at, size_t n, void *strip);
-    /* acc[MM_GROUP][KERN_PANEL] of rows r … r + MM_GROUP - 1, r a multiple of MM_GROUP */
-    void (*add)(const void *strip, size_t at, size_t n, const kern_act *a, size_t r, float *acc);
+    size_t chunk;       /* values of k in a strip, a multiple of 64 and of the block */
+    size_t strip_bytes; /* of one panel, a multiple of 64; strips lie side by side */
+    /* ahead: how far behind the chunk's beginning to fetch */
+    void (*unpack)(const uint8_t *panel, size_t at, size_t n, size_t ahead, void *strip);
+    mm_add_fn add[MM_PANELS]; /* for 1 … MM_PANELS panels */
 } mm_many;
 
-/* Panels of [n0, n1) times all rows of a. strip: enough for unpack, 64-byte aligned. matmul_run_avx512.c */
-void mm_run_avx512(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y, size_t y_stride,
-                   const mm_few_fn few[KERN_ACT_SMALL], const mm_many *many, void *strip);
+/* The members of an mm_many from one body `add_<name>(strips, at, n, a, r, acc, panels)`. */
+#define MM_ADD_PANELS(name, panels)                                                                         \
+    static void add_##name##_##panels(const void *strips, size_t at, size_t n, const kern_act *a, size_t r, \
+                                      float *acc)                                                           \
+    {                                                                                                       \
+        add_##name(strips, at, n, a, r, acc, panels);                                                       \
+    }
+#define MM_MANY(name, chunk, strip_bytes) \
+    MM_ADD_PANELS(name, 1)                \
+    MM_ADD_PANELS(name, 2)                \
+    MM_ADD_PANELS(name, 3)                \
+    static const mm_many many_##name = {  \
+        chunk, strip_bytes, unpack_##name, {add_##name##_1, add_##name##_2, add_##name##_3}}
 
-/* kern_act_at of more than KERN_ACT_SMALL rows. */
-MM_INLINE size_t mm_place(size_t r, size_t n, size_t i)
+/* The product of a type from its two ways. */
+#define MM_PRODUCT(name)                                                                               \
+    void matmul_avx512_##name(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y, \
+                              size_t y_stride)                                                         \
+    {                                                                                                  \
+        mm_run_avx512(w, a, n0, n1, y, y_stride, all_few_##name, &many_##name);                        \
+    }
+
+/* Panels of [n0, n1) times all rows of a. matmul_run_avx512.c */
+void mm_run_avx512(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y, size_t y_stride,
+                   const mm_few few[MM_FEW_ROWS], const mm_many *many);
+
+/* How far behind offset `at` of a panel to fetch when `panels` panels are done side by side: past the end of one
+ * comes the one of the next group. */
+MM_INLINE size_t mm_ahead(size_t at, size_t panel_bytes, size_t panels)
 {
-    return (r / KERN_ACT_TILE * n + i) * KERN_ACT_TILE + r % KERN_ACT_TILE;
+    return MM_AHEAD + (at + MM_AHEAD >= panel_bytes ? (panels - 1) * panel_bytes : 0);
+}
+
+/* kern_act_at without a division: tiles are of KERN_ACT_TILE rows, or the only one. */
+MM_INLINE size_t mm_place(const kern_act *a, size_t r, size_t n, size_t i)
+{
+    return a->tile == KERN_ACT_TILE ? (r / KERN_ACT_TILE * n + i) * KERN_ACT_TILE + r % KERN_ACT_TILE
+                                    : i * a->tile + r;
 }
 
 MM_INLINE const int8_t *mm_codes(const kern_act *a, size_t r, size_t run)
 {
-    return a->q + mm_place(r, a->n_runs, run) * KERN_ACT_RUN;
+    return a->q + mm_place(a, r, a->n_runs, run) * KERN_ACT_RUN;
 }
 
 MM_INLINE __m512i mm_load(const void *p)
@@ -163,12 +220,52 @@ MM_INLINE __m512i mm_shift(__m512i v, const int n)
                    : v;
 }
 
-/* Fetches n_bytes that lie MM_AHEAD behind p. They may be outside the matrix: a prefetch cannot fault. */
-MM_INLINE void mm_prefetch(const void *p, const size_t n_bytes)
+/* Fetches n_bytes that lie `ahead` behind p. They may be outside the matrix: a prefetch cannot fault. */
+MM_INLINE void mm_prefetch(const void *p, size_t ahead, const size_t n_bytes)
 {
     MM_UNROLL
     for (size_t i = 0; i < n_bytes; i += 64) {
-        _mm_prefetch((const char *)((uintptr_t)p + MM_AHEAD + i), _MM_HINT_T1);
+        _mm_prefetch((const char *)((uintptr_t)p + ahead + i), _MM_HINT_T1);
+    }
+}
+
+MM_INLINE void mm_zero(__m512 *v, const size_t n)
+{
+    MM_UNROLL
+    for (size_t i = 0; i < n; i++) {
+        v[i] = _mm512_setzero_ps();
+    }
+}
+
+MM_INLINE void mm_zero_int(__m512i *v, const size_t n)
+{
+    MM_UNROLL
+    for (size_t i = 0; i < n; i++) {
+        v[i] = _mm512_setzero_si512();
+    }
+}
+
+MM_INLINE void mm_copy(__m512 *to, const __m512 *from, const size_t n)
+{
+    MM_UNROLL
+    for (size_t i = 0; i < n; i++) {
+        to[i] = from[i];
+    }
+}
+
+MM_INLINE void mm_load_sums(__m512 *acc, const float *sums, const size_t n)
+{
+    MM_UNROLL
+    for (size_t i = 0; i < n; i++) {
+        acc[i] = _mm512_load_ps(sums + i * KERN_PANEL);
+    }
+}
+
+MM_INLINE void mm_store_sums(float *sums, const __m512 *acc, const size_t n)
+{
+    MM_UNROLL
+    for (size_t i = 0; i < n; i++) {
+        _mm512_store_ps(sums + i * KERN_PANEL, acc[i]);
     }
 }
 

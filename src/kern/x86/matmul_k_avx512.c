@@ -149,166 +149,181 @@ MM_INLINE __m512 block_dmin(const void *block, const gguf_type from)
     }
 }
 
-/* The activations of one block: the row after a row lies 64 bytes, one d and sixteen sums on. */
-typedef struct k_rows {
+/* One block of each of `panels` panels and the activations that meet it. */
+typedef struct k_work {
+    const uint8_t *block;
+    size_t stride; /* bytes from a panel's block to the next panel's */
+    size_t ahead;  /* how far behind a unit to fetch */
+    /* of the first row; the row after a row lies 64 bytes, one d and sixteen sums on */
     const int8_t *q;
     size_t run_bytes; /* from a run of 64 codes to the next one of the same row */
     const float *d;
     const int16_t *sums;
-} k_rows;
+} k_work;
 
-/* Lines r0 … r1 - 1 of values 32 s … 32 s + 31: dot[rows]. */
-MM_INLINE void lines_dot(const void *block, const gguf_type from, const k_rows *x, size_t s, const int r0,
-                         const int r1, __m512i *dot, const size_t rows)
+/* Lines r0 … r1 - 1 of values 32 s … 32 s + 31: dot[panel][row]. */
+MM_INLINE void lines_dot(const k_work *x, const gguf_type from, size_t s, const int r0, const int r1,
+                         __m512i *dot, const size_t rows, const size_t panels)
 {
     const int8_t *q = x->q + s / 2 * x->run_bytes + s % 2 * 32;
-    if (from != STRIP) {
-        const size_t part = unit_bytes(from) / 8 * (size_t)(r1 - r0) / 8;
-        mm_prefetch((const uint8_t *)block + (s * 8 + (size_t)r0) / (size_t)(r1 - r0) * part, part);
-    }
+    mm_zero_int(dot, rows * panels);
     MM_UNROLL
-    for (size_t i = 0; i < rows; i++) {
-        dot[i] = _mm512_setzero_si512();
+    for (size_t p = 0; from != STRIP && p < panels; p++) {
+        const size_t part = unit_bytes(from) / 8 * (size_t)(r1 - r0) / 8;
+        mm_prefetch(x->block + p * x->stride + (s * 8 + (size_t)r0) / (size_t)(r1 - r0) * part, x->ahead,
+                    part);
     }
     MM_UNROLL
     for (int r = r0; r < r1; r++) {
-        const __m512i line = block_line(block, from, s, r);
+        __m512i line[MM_PANELS];
+        MM_UNROLL
+        for (size_t p = 0; p < panels; p++) {
+            line[p] = block_line(x->block + p * x->stride, from, s, r);
+        }
         MM_UNROLL
         for (size_t i = 0; i < rows; i++) {
-            dot[i] = _mm512_dpbusd_epi32(dot[i], line, mm_dword(q + i * KERN_ACT_RUN + 4 * r));
+            const __m512i codes = mm_dword(q + i * KERN_ACT_RUN + 4 * r);
+            MM_UNROLL
+            for (size_t p = 0; p < panels; p++) {
+                dot[p * rows + i] = _mm512_dpbusd_epi32(dot[p * rows + i], line[p], codes);
+            }
         }
+        MM_ORDER();
     }
 }
 
-/* out[rows] += the pairs of sums times the words. */
-MM_INLINE void pairs_dot(const void *block, const gguf_type from, const k_rows *x, __m512i *out,
-                         const size_t rows)
+/* out[panel][row] += the pairs of sums times the words. */
+MM_INLINE void pairs_dot(const k_work *x, const gguf_type from, __m512i *out, const size_t rows,
+                         const size_t panels)
 {
     for (size_t s = 0; s < PAIRS; s++) {
-        const __m512i words = block_words(block, from, s);
         MM_UNROLL
-        for (size_t i = 0; i < rows; i++) {
-            out[i] = _mm512_dpwssd_epi32(out[i], words, mm_dword(x->sums + i * 16 + 2 * s));
+        for (size_t p = 0; p < panels; p++) {
+            const __m512i words = block_words(x->block + p * x->stride, from, s);
+            MM_UNROLL
+            for (size_t i = 0; i < rows; i++) {
+                out[p * rows + i] =
+                    _mm512_dpwssd_epi32(out[p * rows + i], words, mm_dword(x->sums + i * 16 + 2 * s));
+            }
         }
+        MM_ORDER();
     }
 }
 
 /* (float)isum of Q4_K. */
-MM_INLINE void sum_in_floats(const void *block, const gguf_type from, const k_rows *x, __m512 *isum,
-                             const size_t rows)
+MM_INLINE void sum_in_floats(const k_work *x, const gguf_type from, __m512 *isum, const size_t rows,
+                             const size_t panels)
 {
-    __m512i dot[KERN_ACT_SMALL];
+    __m512i dot[MM_TILE];
     for (size_t half = 0; half < 2; half++) {
-        __m512 part[KERN_ACT_SMALL];
-        MM_UNROLL
-        for (size_t i = 0; i < rows; i++) {
-            part[i] = _mm512_setzero_ps();
-        }
+        __m512 part[MM_TILE];
+        mm_zero(part, rows * panels);
         for (size_t s = 4 * half; s < 4 * half + 4; s++) {
-            lines_dot(block, from, x, s, 0, 8, dot, rows);
-            const __m512 sc = _mm512_castsi512_ps(block_scale(block, from, s));
+            lines_dot(x, from, s, 0, 8, dot, rows, panels);
             MM_UNROLL
-            for (size_t i = 0; i < rows; i++) {
-                part[i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[i]), sc, part[i]);
+            for (size_t p = 0; p < panels; p++) {
+                const __m512 sc = _mm512_castsi512_ps(block_scale(x->block + p * x->stride, from, s));
+                MM_UNROLL
+                for (size_t i = p * rows; i < (p + 1) * rows; i++) {
+                    part[i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[i]), sc, part[i]);
+                }
             }
         }
         MM_UNROLL
-        for (size_t i = 0; i < rows; i++) {
+        for (size_t i = 0; i < rows * panels; i++) {
             isum[i] = half == 0 ? part[i] : _mm512_add_ps(isum[i], part[i]);
         }
     }
 }
 
 /* (float)isum of the others. */
-MM_INLINE void sum_in_integers(const void *block, const gguf_type from, const gguf_type type, const k_rows *x,
-                               __m512 *isum, const size_t rows)
+MM_INLINE void sum_in_integers(const k_work *x, const gguf_type from, const gguf_type type, __m512 *isum,
+                               const size_t rows, const size_t panels)
 {
-    __m512i sum[KERN_ACT_SMALL], dot[KERN_ACT_SMALL];
-    MM_UNROLL
-    for (size_t i = 0; i < rows; i++) {
-        sum[i] = _mm512_setzero_si512();
-    }
+    __m512i sum[MM_TILE], dot[MM_TILE];
+    mm_zero_int(sum, rows * panels);
     if (!has_minima(type)) { /* what the raised table adds */
-        pairs_dot(block, from, x, sum, rows);
+        pairs_dot(x, from, sum, rows, panels);
     }
     const size_t per = scales_per_32(type);
     for (size_t s = 0; s < 8; s++) {
         MM_UNROLL
         for (size_t part = 0; part < per; part++) {
-            lines_dot(block, from, x, s, (int)(8 / per * part), (int)(8 / per * (part + 1)), dot, rows);
-            const __m512i sc = block_scale(block, from, s * per + part);
+            lines_dot(x, from, s, (int)(8 / per * part), (int)(8 / per * (part + 1)), dot, rows, panels);
             MM_UNROLL
-            for (size_t i = 0; i < rows; i++) {
-                sum[i] = _mm512_add_epi32(sum[i], _mm512_mullo_epi32(dot[i], sc));
+            for (size_t p = 0; p < panels; p++) {
+                const __m512i sc = block_scale(x->block + p * x->stride, from, s * per + part);
+                MM_UNROLL
+                for (size_t i = p * rows; i < (p + 1) * rows; i++) {
+                    sum[i] = _mm512_add_epi32(sum[i], _mm512_mullo_epi32(dot[i], sc));
+                }
             }
         }
     }
     MM_UNROLL
-    for (size_t i = 0; i < rows; i++) {
+    for (size_t i = 0; i < rows * panels; i++) {
         isum[i] = _mm512_cvtepi32_ps(sum[i]);
     }
 }
 
-MM_INLINE void block_add(const void *block, const gguf_type from, const gguf_type type, const k_rows *x,
-                         __m512 *acc, const size_t rows)
+MM_INLINE void block_add(const k_work *x, const gguf_type from, const gguf_type type, __m512 *acc,
+                         const size_t rows, const size_t panels)
 {
-    __m512 isum[KERN_ACT_SMALL];
+    __m512 isum[MM_TILE];
     if (type == GGUF_TYPE_Q4_K) {
-        sum_in_floats(block, from, x, isum, rows);
+        sum_in_floats(x, from, isum, rows, panels);
     } else {
-        sum_in_integers(block, from, type, x, isum, rows);
+        sum_in_integers(x, from, type, isum, rows, panels);
     }
-    const __m512 d = block_d(block, from);
     MM_UNROLL
-    for (size_t i = 0; i < rows; i++) {
-        acc[i] = _mm512_fmadd_ps(isum[i], _mm512_mul_ps(_mm512_set1_ps(x->d[i]), d), acc[i]);
-    }
-    if (has_minima(type)) {
-        __m512i msum[KERN_ACT_SMALL];
+    for (size_t p = 0; p < panels; p++) {
+        const __m512 d = block_d(x->block + p * x->stride, from);
         MM_UNROLL
         for (size_t i = 0; i < rows; i++) {
-            msum[i] = _mm512_setzero_si512();
+            __m512 *to = &acc[p * rows + i];
+            *to = _mm512_fmadd_ps(isum[p * rows + i], _mm512_mul_ps(_mm512_set1_ps(x->d[i]), d), *to);
         }
-        pairs_dot(block, from, x, msum, rows);
-        const __m512 dmin = block_dmin(block, from);
+    }
+    if (!has_minima(type)) {
+        return;
+    }
+    __m512i msum[MM_TILE];
+    mm_zero_int(msum, rows * panels);
+    pairs_dot(x, from, msum, rows, panels);
+    MM_UNROLL
+    for (size_t p = 0; p < panels; p++) {
+        const __m512 dmin = block_dmin(x->block + p * x->stride, from);
         MM_UNROLL
         for (size_t i = 0; i < rows; i++) {
-            acc[i] = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(msum[i]),
-                                      _mm512_mul_ps(_mm512_set1_ps(x->d[i]), dmin), acc[i]);
+            __m512 *to = &acc[p * rows + i];
+            *to = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(msum[p * rows + i]),
+                                   _mm512_mul_ps(_mm512_set1_ps(x->d[i]), dmin), *to);
         }
     }
 }
 
-MM_INLINE void few(const uint8_t *panel, const kern_act *a, const gguf_type type, __m512 *out,
-                   const size_t rows)
+MM_INLINE void few(const uint8_t *panel, size_t panel_bytes, const kern_act *a, const gguf_type type,
+                   __m512 *out, const size_t rows, const size_t panels)
 {
-    const uint8_t *unit = panel;
-    k_rows x = {a->q, rows * KERN_ACT_RUN, a->d, a->sums};
-    __m512 acc[KERN_ACT_SMALL];
-    MM_UNROLL
-    for (size_t i = 0; i < rows; i++) {
-        acc[i] = _mm512_setzero_ps();
-    }
-    for (size_t b = 0; b < a->n_blocks; b++, unit += unit_bytes(type)) {
-        block_add(unit, type, type, &x, acc, rows);
+    k_work x = {panel, panel_bytes, 0, a->q, rows * KERN_ACT_RUN, a->d, a->sums};
+    __m512 acc[MM_TILE];
+    mm_zero(acc, rows * panels);
+    for (size_t b = 0; b < a->n_blocks; b++, x.block += unit_bytes(type)) {
+        x.ahead = mm_ahead(b * unit_bytes(type), panel_bytes, panels);
+        block_add(&x, type, type, acc, rows, panels);
         x.q += 4 * rows * KERN_ACT_RUN;
         x.d += rows;
         x.sums += 16 * rows;
     }
-    MM_UNROLL
-    for (size_t i = 0; i < rows; i++) {
-        out[i] = acc[i];
-    }
+    mm_copy(out, acc, rows * panels);
 }
 
-MM_INLINE void unpack(const uint8_t *panel, size_t at, const gguf_type type, k_block *strip)
+MM_INLINE void unpack(const uint8_t *panel, size_t at, size_t ahead, const gguf_type type, k_block *strip)
 {
     const uint8_t *unit = panel + at / 256 * unit_bytes(type);
     const size_t scales = 8 * scales_per_32(type);
-    for (size_t i = 0; i < unit_bytes(type); i += 64) {
-        mm_prefetch(unit + i, 64);
-    }
     for (size_t s = 0; s < 8; s++) {
+        mm_prefetch(unit + s * (unit_bytes(type) / 8), ahead, unit_bytes(type) / 8);
         MM_UNROLL
         for (int r = 0; r < 8; r++) {
             _mm512_store_si512(strip->lines[s][r], block_line(unit, type, s, r));
@@ -324,47 +339,39 @@ MM_INLINE void unpack(const uint8_t *panel, size_t at, const gguf_type type, k_b
     }
 }
 
-MM_INLINE void many_add(const k_block *strip, size_t at, const gguf_type type, const kern_act *a, size_t row,
-                        float *sums)
+MM_INLINE void add(const void *strips, size_t at, const gguf_type type, const kern_act *a, size_t row,
+                   float *sums, const size_t panels)
 {
-    const size_t place = mm_place(row, a->n_blocks, at / 256);
-    const k_rows x = {mm_codes(a, row, at / KERN_ACT_RUN), KERN_ACT_TILE * KERN_ACT_RUN, a->d + place,
-                      a->sums + 16 * place};
-    __m512 acc[MM_GROUP];
-    MM_UNROLL
-    for (size_t i = 0; i < MM_GROUP; i++) {
-        acc[i] = _mm512_load_ps(sums + i * KERN_PANEL);
-    }
-    block_add(strip, STRIP, type, &x, acc, MM_GROUP);
-    MM_UNROLL
-    for (size_t i = 0; i < MM_GROUP; i++) {
-        _mm512_store_ps(sums + i * KERN_PANEL, acc[i]);
-    }
+    const size_t place = mm_place(a, row, a->n_blocks, at / 256);
+    const k_work x = {
+        strips,       sizeof(k_block),     0, mm_codes(a, row, at / KERN_ACT_RUN), a->tile * KERN_ACT_RUN,
+        a->d + place, a->sums + 16 * place};
+    __m512 acc[MM_TILE];
+    mm_load_sums(acc, sums, MM_GROUP * panels);
+    block_add(&x, STRIP, type, acc, MM_GROUP, panels);
+    mm_store_sums(sums, acc, MM_GROUP * panels);
 }
 
-#define K_PRODUCT(name, type)                                                                               \
-    MM_INLINE void few_##name(const uint8_t *panel, const kern_act *a, __m512 *out, const size_t rows)      \
-    {                                                                                                       \
-        few(panel, a, type, out, rows);                                                                     \
-    }                                                                                                       \
-    MM_FEW(name);                                                                                           \
-    static void unpack_##name(const uint8_t *panel, size_t at, size_t n, void *strip)                       \
-    {                                                                                                       \
-        (void)n;                                                                                            \
-        unpack(panel, at, type, strip);                                                                     \
-    }                                                                                                       \
-    static void add_##name(const void *strip, size_t at, size_t n, const kern_act *a, size_t r, float *acc) \
-    {                                                                                                       \
-        (void)n;                                                                                            \
-        many_add(strip, at, type, a, r, acc);                                                               \
-    }                                                                                                       \
-    void matmul_avx512_##name(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,      \
-                              size_t y_stride)                                                              \
-    {                                                                                                       \
-        static const mm_many many = {unpack_##name, add_##name};                                            \
-        _Alignas(64) k_block strip;                                                                         \
-        mm_run_avx512(w, a, n0, n1, y, y_stride, all_few_##name, &many, &strip);                            \
-    }
+#define K_PRODUCT(name, type)                                                                           \
+    MM_INLINE void few_##name(const uint8_t *panel, size_t panel_bytes, const kern_act *a, __m512 *out, \
+                              const size_t rows, const size_t panels)                                   \
+    {                                                                                                   \
+        few(panel, panel_bytes, a, type, out, rows, panels);                                            \
+    }                                                                                                   \
+    MM_FEW(name);                                                                                       \
+    static void unpack_##name(const uint8_t *panel, size_t at, size_t n, size_t ahead, void *strip)     \
+    {                                                                                                   \
+        (void)n;                                                                                        \
+        unpack(panel, at, ahead, type, strip);                                                          \
+    }                                                                                                   \
+    MM_INLINE void add_##name(const void *strips, size_t at, size_t n, const kern_act *a, size_t r,     \
+                              float *acc, const size_t panels)                                          \
+    {                                                                                                   \
+        (void)n;                                                                                        \
+        add(strips, at, type, a, r, acc, panels);                                                       \
+    }                                                                                                   \
+    MM_MANY(name, 256, sizeof(k_block));                                                                \
+    MM_PRODUCT(name)
 
 K_PRODUCT(q4_k, GGUF_TYPE_Q4_K)
 K_PRODUCT(q5_k, GGUF_TYPE_Q5_K)

@@ -92,98 +92,145 @@ MM_INLINE __m512 block_dmin(const void *block, const gguf_type from)
                          : mm_halves(((const unit_q2_k *)block)->dmin);
 }
 
-/* The activations of one block: the row after a row lies 64 bytes, one d and sixteen sums on. */
-typedef struct q2_rows {
+/* One block of each of `panels` panels and the activations that meet it. */
+typedef struct q2_work {
+    const uint8_t *block;
+    size_t stride; /* bytes from a panel's block to the next panel's */
+    size_t ahead;  /* how far behind a unit to fetch */
+    /* of the first row; the row after a row lies 64 bytes, one d and sixteen sums on */
     const int8_t *q;
     size_t run_bytes; /* from a run of 64 codes to the next one of the same row */
     const float *d;
     const int16_t *sums;
-} q2_rows;
+} q2_work;
 
-MM_INLINE void block_add(const void *block, const gguf_type from, const gguf_type type, const q2_rows *x,
-                         __m512 *acc, const size_t rows)
+/* out[panel][row]: the pairs of sums times the words. */
+MM_INLINE void pairs_dot(const q2_work *x, const gguf_type from, const gguf_type type, __m512i *out,
+                         const size_t rows, const size_t panels)
 {
-    __m512i sum[KERN_ACT_SMALL], pairs[KERN_ACT_SMALL];
-    MM_UNROLL
-    for (size_t i = 0; i < rows; i++) {
-        sum[i] = _mm512_setzero_si512();
-        pairs[i] = _mm512_setzero_si512();
-    }
+    mm_zero_int(out, rows * panels);
     for (size_t s = 0; s < PAIRS; s++) {
-        const __m512i words = block_words(block, from, type, s);
         MM_UNROLL
-        for (size_t i = 0; i < rows; i++) {
-            pairs[i] = _mm512_dpwssd_epi32(pairs[i], words, mm_dword(x->sums + i * 16 + 2 * s));
+        for (size_t p = 0; p < panels; p++) {
+            const __m512i words = block_words(x->block + p * x->stride, from, type, s);
+            MM_UNROLL
+            for (size_t i = 0; i < rows; i++) {
+                out[p * rows + i] =
+                    _mm512_dpwssd_epi32(out[p * rows + i], words, mm_dword(x->sums + i * 16 + 2 * s));
+            }
+        }
+        MM_ORDER();
+    }
+}
+
+/* Lines 4 half … 4 half + 3 of values 32 s … 32 s + 31 into sum[chain][panel][row], line by line the next chain. */
+MM_INLINE void half_dot(const q2_work *x, const gguf_type from, size_t s, const int half, __m512i *sum,
+                        const size_t rows, const size_t panels, const size_t chains)
+{
+    const int8_t *q = x->q + s / 2 * x->run_bytes + s % 2 * 32;
+    __m512i sc[MM_PANELS], up[MM_PANELS];
+    MM_UNROLL
+    for (size_t p = 0; p < panels; p++) {
+        sc[p] = up[p] = _mm512_setzero_si512();
+        if (from != STRIP) {
+            sc[p] = scale_words(x->block + p * x->stride, from, 2 * s + (size_t)half);
+            up[p] = raise_words(sc[p]);
         }
     }
+    MM_UNROLL
+    for (int r = 4 * half; r < 4 * half + 4; r++) {
+        __m512i *to = sum + (size_t)r % chains * rows * panels;
+        __m512i line[MM_PANELS];
+        MM_UNROLL
+        for (size_t p = 0; p < panels; p++) {
+            line[p] = block_line(x->block + p * x->stride, from, s, r, sc[p], up[p]);
+        }
+        MM_UNROLL
+        for (size_t i = 0; i < rows; i++) {
+            const __m512i codes = mm_dword(q + i * KERN_ACT_RUN + 4 * r);
+            MM_UNROLL
+            for (size_t p = 0; p < panels; p++) {
+                to[p * rows + i] = _mm512_dpbusd_epi32(to[p * rows + i], line[p], codes);
+            }
+        }
+        MM_ORDER();
+    }
+}
+
+/* The dot products of the block: sum[panel][row]. A vpdpbusd waits five cycles for the one before it in its chain:
+ * few sums are made in several chains. */
+MM_INLINE void lines_dot(const q2_work *x, const gguf_type from, __m512i *sum, const size_t rows,
+                         const size_t panels)
+{
+    const size_t chains = rows * panels <= 3 ? 4 : rows * panels <= 6 ? 2 : 1;
+    __m512i part[MM_TILE];
+    mm_zero_int(part, chains * rows * panels);
     for (size_t s = 0; s < 8; s++) {
-        const int8_t *q = x->q + s / 2 * x->run_bytes + s % 2 * 32;
-        if (from != STRIP) {
-            mm_prefetch((const uint8_t *)block + s * (unit_bytes(from) / 8), unit_bytes(from) / 8);
+        MM_UNROLL
+        for (size_t p = 0; from != STRIP && p < panels; p++) {
+            mm_prefetch(x->block + p * x->stride + s * (unit_bytes(from) / 8), x->ahead,
+                        unit_bytes(from) / 8);
         }
         MM_UNROLL
         for (int half = 0; half < 2; half++) {
-            __m512i sc = _mm512_setzero_si512(), up = _mm512_setzero_si512();
-            if (from != STRIP) {
-                sc = scale_words(block, from, 2 * s + (size_t)half);
-                up = raise_words(sc);
-            }
-            MM_UNROLL
-            for (int r = 4 * half; r < 4 * half + 4; r++) {
-                const __m512i line = block_line(block, from, s, r, sc, up);
-                MM_UNROLL
-                for (size_t i = 0; i < rows; i++) {
-                    sum[i] = _mm512_dpbusd_epi32(sum[i], line, mm_dword(q + i * KERN_ACT_RUN + 4 * r));
-                }
-            }
+            half_dot(x, from, s, half, part, rows, panels, chains);
         }
     }
-    const __m512 d = block_d(block, from);
     MM_UNROLL
-    for (size_t i = 0; i < rows; i++) {
-        if (type == GGUF_TYPE_Q3_K) {
-            sum[i] = _mm512_add_epi32(sum[i], pairs[i]);
-        }
-        acc[i] =
-            _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[i]), _mm512_mul_ps(_mm512_set1_ps(x->d[i]), d), acc[i]);
-    }
-    if (type == GGUF_TYPE_Q2_K) {
-        const __m512 dmin = block_dmin(block, from);
+    for (size_t i = 0; i < rows * panels; i++) {
+        sum[i] = part[i];
         MM_UNROLL
-        for (size_t i = 0; i < rows; i++) {
-            acc[i] = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(pairs[i]),
-                                      _mm512_mul_ps(_mm512_set1_ps(x->d[i]), dmin), acc[i]);
+        for (size_t c = 1; c < chains; c++) {
+            sum[i] = _mm512_add_epi32(sum[i], part[c * rows * panels + i]);
         }
     }
 }
 
-MM_INLINE void few(const uint8_t *panel, const kern_act *a, const gguf_type type, __m512 *out,
-                   const size_t rows)
+MM_INLINE void block_add(const q2_work *x, const gguf_type from, const gguf_type type, __m512 *acc,
+                         const size_t rows, const size_t panels)
 {
-    const uint8_t *unit = panel;
-    q2_rows x = {a->q, rows * KERN_ACT_RUN, a->d, a->sums};
-    __m512 acc[KERN_ACT_SMALL];
+    __m512i sum[MM_TILE], pairs[MM_TILE];
+    lines_dot(x, from, sum, rows, panels);
+    pairs_dot(x, from, type, pairs, rows, panels);
     MM_UNROLL
-    for (size_t i = 0; i < rows; i++) {
-        acc[i] = _mm512_setzero_ps();
+    for (size_t p = 0; p < panels; p++) {
+        const __m512 d = block_d(x->block + p * x->stride, from);
+        MM_UNROLL
+        for (size_t i = 0; i < rows; i++) {
+            const size_t j = p * rows + i;
+            const __m512i isum = type == GGUF_TYPE_Q3_K ? _mm512_add_epi32(sum[j], pairs[j]) : sum[j];
+            acc[j] =
+                _mm512_fmadd_ps(_mm512_cvtepi32_ps(isum), _mm512_mul_ps(_mm512_set1_ps(x->d[i]), d), acc[j]);
+            if (type == GGUF_TYPE_Q2_K) {
+                const __m512 dmin = block_dmin(x->block + p * x->stride, from);
+                acc[j] = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(pairs[j]),
+                                          _mm512_mul_ps(_mm512_set1_ps(x->d[i]), dmin), acc[j]);
+            }
+        }
     }
-    for (size_t b = 0; b < a->n_blocks; b++, unit += unit_bytes(type)) {
-        block_add(unit, type, type, &x, acc, rows);
+}
+
+MM_INLINE void few(const uint8_t *panel, size_t panel_bytes, const kern_act *a, const gguf_type type,
+                   __m512 *out, const size_t rows, const size_t panels)
+{
+    q2_work x = {panel, panel_bytes, 0, a->q, rows * KERN_ACT_RUN, a->d, a->sums};
+    __m512 acc[MM_TILE];
+    mm_zero(acc, rows * panels);
+    for (size_t b = 0; b < a->n_blocks; b++, x.block += unit_bytes(type)) {
+        x.ahead = mm_ahead(b * unit_bytes(type), panel_bytes, panels);
+        block_add(&x, type, type, acc, rows, panels);
         x.q += 4 * rows * KERN_ACT_RUN;
         x.d += rows;
         x.sums += 16 * rows;
     }
-    MM_UNROLL
-    for (size_t i = 0; i < rows; i++) {
-        out[i] = acc[i];
-    }
+    mm_copy(out, acc, rows * panels);
 }
 
-MM_INLINE void unpack(const uint8_t *panel, size_t at, const gguf_type type, q2_block *strip)
+MM_INLINE void unpack(const uint8_t *panel, size_t at, size_t ahead, const gguf_type type, q2_block *strip)
 {
     const uint8_t *unit = panel + at / 256 * unit_bytes(type);
     for (size_t s = 0; s < 8; s++) {
-        mm_prefetch(unit + s * (unit_bytes(type) / 8), unit_bytes(type) / 8);
+        mm_prefetch(unit + s * (unit_bytes(type) / 8), ahead, unit_bytes(type) / 8);
         MM_UNROLL
         for (int half = 0; half < 2; half++) {
             const __m512i sc = scale_words(unit, type, 2 * s + (size_t)half);
@@ -203,47 +250,39 @@ MM_INLINE void unpack(const uint8_t *panel, size_t at, const gguf_type type, q2_
     }
 }
 
-MM_INLINE void many_add(const q2_block *strip, size_t at, const gguf_type type, const kern_act *a, size_t row,
-                        float *sums)
+MM_INLINE void add(const void *strips, size_t at, const gguf_type type, const kern_act *a, size_t row,
+                   float *sums, const size_t panels)
 {
-    const size_t place = mm_place(row, a->n_blocks, at / 256);
-    const q2_rows x = {mm_codes(a, row, at / KERN_ACT_RUN), KERN_ACT_TILE * KERN_ACT_RUN, a->d + place,
-                       a->sums + 16 * place};
-    __m512 acc[MM_GROUP];
-    MM_UNROLL
-    for (size_t i = 0; i < MM_GROUP; i++) {
-        acc[i] = _mm512_load_ps(sums + i * KERN_PANEL);
-    }
-    block_add(strip, STRIP, type, &x, acc, MM_GROUP);
-    MM_UNROLL
-    for (size_t i = 0; i < MM_GROUP; i++) {
-        _mm512_store_ps(sums + i * KERN_PANEL, acc[i]);
-    }
+    const size_t place = mm_place(a, row, a->n_blocks, at / 256);
+    const q2_work x = {
+        strips,       sizeof(q2_block),    0, mm_codes(a, row, at / KERN_ACT_RUN), a->tile * KERN_ACT_RUN,
+        a->d + place, a->sums + 16 * place};
+    __m512 acc[MM_TILE];
+    mm_load_sums(acc, sums, MM_GROUP * panels);
+    block_add(&x, STRIP, type, acc, MM_GROUP, panels);
+    mm_store_sums(sums, acc, MM_GROUP * panels);
 }
 
-#define Q2_PRODUCT(name, type)                                                                              \
-    MM_INLINE void few_##name(const uint8_t *panel, const kern_act *a, __m512 *out, const size_t rows)      \
-    {                                                                                                       \
-        few(panel, a, type, out, rows);                                                                     \
-    }                                                                                                       \
-    MM_FEW(name);                                                                                           \
-    static void unpack_##name(const uint8_t *panel, size_t at, size_t n, void *strip)                       \
-    {                                                                                                       \
-        (void)n;                                                                                            \
-        unpack(panel, at, type, strip);                                                                     \
-    }                                                                                                       \
-    static void add_##name(const void *strip, size_t at, size_t n, const kern_act *a, size_t r, float *acc) \
-    {                                                                                                       \
-        (void)n;                                                                                            \
-        many_add(strip, at, type, a, r, acc);                                                               \
-    }                                                                                                       \
-    void matmul_avx512_##name(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,      \
-                              size_t y_stride)                                                              \
-    {                                                                                                       \
-        static const mm_many many = {unpack_##name, add_##name};                                            \
-        _Alignas(64) q2_block strip;                                                                        \
-        mm_run_avx512(w, a, n0, n1, y, y_stride, all_few_##name, &many, &strip);                            \
-    }
+#define Q2_PRODUCT(name, type)                                                                          \
+    MM_INLINE void few_##name(const uint8_t *panel, size_t panel_bytes, const kern_act *a, __m512 *out, \
+                              const size_t rows, const size_t panels)                                   \
+    {                                                                                                   \
+        few(panel, panel_bytes, a, type, out, rows, panels);                                            \
+    }                                                                                                   \
+    MM_FEW(name);                                                                                       \
+    static void unpack_##name(const uint8_t *panel, size_t at, size_t n, size_t ahead, void *strip)     \
+    {                                                                                                   \
+        (void)n;                                                                                        \
+        unpack(panel, at, ahead, type, strip);                                                          \
+    }                                                                                                   \
+    MM_INLINE void add_##name(const void *strips, size_t at, size_t n, const kern_act *a, size_t r,     \
+                              float *acc, const size_t panels)                                          \
+    {                                                                                                   \
+        (void)n;                                                                                        \
+        add(strips, at, type, a, r, acc, panels);                                                       \
+    }                                                                                                   \
+    MM_MANY(name, 256, sizeof(q2_block));                                                               \
+    MM_PRODUCT(name)
 
 Q2_PRODUCT(q2_k, GGUF_TYPE_Q2_K)
 Q2_PRODUCT(q3_k, GGUF_TYPE_Q3_K)

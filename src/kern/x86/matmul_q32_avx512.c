@@ -8,6 +8,8 @@
  */
 #include "kern/x86/matmul_avx512.h"
 
+#define CHUNK_BLOCKS 8
+
 /* A block of a strip: all unpacked. */
 typedef struct q32_block {
     pack_line lines[8];
@@ -120,70 +122,81 @@ MM_INLINE __m512 block_minima(const void *block, const gguf_type from)
     }
 }
 
-/* One block times `rows` rows: codes 64 bytes apart, scales and totals side by side. `from` says what block is. */
-MM_INLINE void block_add(const void *block, const gguf_type from, const gguf_type type, const int8_t *q,
-                         const float *d, const float *total, __m512 *acc, const size_t rows)
+/* One block of each of `panels` panels, `stride` bytes apart, times `rows` rows: codes 64 bytes apart, scales and
+ * totals side by side. `from` says what the blocks are. acc: [panel][row]. */
+MM_INLINE void block_add(const uint8_t *block, size_t stride, const gguf_type from, const gguf_type type,
+                         const int8_t *q, const float *d, const float *total, __m512 *acc, const size_t rows,
+                         const size_t panels)
 {
-    __m512i dot[KERN_ACT_SMALL];
-    MM_UNROLL
-    for (size_t r = 0; r < rows; r++) {
-        dot[r] = _mm512_setzero_si512();
-    }
+    __m512i dot[MM_TILE];
+    mm_zero_int(dot, rows * panels);
     MM_UNROLL
     for (int i = 0; i < 8; i++) {
-        const __m512i line = block_line(block, from, i);
+        __m512i line[MM_PANELS];
+        MM_UNROLL
+        for (size_t p = 0; p < panels; p++) {
+            line[p] = block_line(block + p * stride, from, i);
+        }
         MM_UNROLL
         for (size_t r = 0; r < rows; r++) {
-            dot[r] = _mm512_dpbusd_epi32(dot[r], line, mm_dword(q + r * KERN_ACT_RUN + 4 * i));
+            const __m512i codes = mm_dword(q + r * KERN_ACT_RUN + 4 * i);
+            MM_UNROLL
+            for (size_t p = 0; p < panels; p++) {
+                dot[p * rows + r] = _mm512_dpbusd_epi32(dot[p * rows + r], line[p], codes);
+            }
         }
+        MM_ORDER();
     }
-    const __m512 dw = block_scales(block, from);
     MM_UNROLL
-    for (size_t r = 0; r < rows; r++) {
-        __m512 isum = _mm512_cvtepi32_ps(dot[r]);
-        if (offset_of(type) != 0.0f) {
-            isum = _mm512_fmadd_ps(_mm512_set1_ps(total[r]), _mm512_set1_ps(-offset_of(type)), isum);
-        }
-        acc[r] = _mm512_fmadd_ps(isum, _mm512_mul_ps(_mm512_set1_ps(d[r]), dw), acc[r]);
-    }
-    if (has_minimum(type)) {
-        const __m512 mw = block_minima(block, from);
+    for (size_t p = 0; p < panels; p++) {
+        const __m512 dw = block_scales(block + p * stride, from);
         MM_UNROLL
         for (size_t r = 0; r < rows; r++) {
-            __m512 m = _mm512_mul_ps(_mm512_set1_ps(d[r]), mw);
-            acc[r] = _mm512_fmadd_ps(_mm512_set1_ps(total[r]), m, acc[r]);
+            __m512 isum = _mm512_cvtepi32_ps(dot[p * rows + r]);
+            if (offset_of(type) != 0.0f) {
+                isum = _mm512_fmadd_ps(_mm512_set1_ps(total[r]), _mm512_set1_ps(-offset_of(type)), isum);
+            }
+            __m512 *to = &acc[p * rows + r];
+            *to = _mm512_fmadd_ps(isum, _mm512_mul_ps(_mm512_set1_ps(d[r]), dw), *to);
+        }
+        if (has_minimum(type)) {
+            const __m512 mw = block_minima(block + p * stride, from);
+            MM_UNROLL
+            for (size_t r = 0; r < rows; r++) {
+                __m512 *to = &acc[p * rows + r];
+                __m512 m = _mm512_mul_ps(_mm512_set1_ps(d[r]), mw);
+                *to = _mm512_fmadd_ps(_mm512_set1_ps(total[r]), m, *to);
+            }
         }
     }
 }
 
-MM_INLINE void few(const uint8_t *panel, const kern_act *a, const gguf_type type, __m512 *out,
-                   const size_t rows)
+MM_INLINE void few(const uint8_t *panel, size_t panel_bytes, const kern_act *a, const gguf_type type,
+                   __m512 *out, const size_t rows, const size_t panels)
 {
-    const uint8_t *unit = panel;
     const int8_t *q = a->q;
     const float *d = a->d;
     const float *total = a->totals;
-    __m512 acc[KERN_ACT_SMALL];
-    MM_UNROLL
-    for (size_t r = 0; r < rows; r++) {
-        acc[r] = _mm512_setzero_ps();
-    }
-    for (size_t b = 0; b < a->n_blocks; b++, unit += unit_bytes(type), d += rows, total += rows) {
-        mm_prefetch(unit, unit_bytes(type));
-        block_add(unit, type, type, q + b % 2 * 32, d, total, acc, rows);
+    __m512 acc[MM_TILE];
+    mm_zero(acc, rows * panels);
+    for (size_t b = 0; b < a->n_blocks; b++, d += rows, total += rows) {
+        const size_t at = b * unit_bytes(type);
+        MM_UNROLL
+        for (size_t p = 0; p < panels; p++) {
+            mm_prefetch(panel + p * panel_bytes + at, mm_ahead(at, panel_bytes, panels), unit_bytes(type));
+        }
+        block_add(panel + at, panel_bytes, type, type, q + b % 2 * 32, d, total, acc, rows, panels);
         q += b % 2 * rows * KERN_ACT_RUN;
     }
-    MM_UNROLL
-    for (size_t r = 0; r < rows; r++) {
-        out[r] = acc[r];
-    }
+    mm_copy(out, acc, rows * panels);
 }
 
-MM_INLINE void unpack(const uint8_t *panel, size_t at, size_t n, const gguf_type type, q32_block *strip)
+MM_INLINE void unpack(const uint8_t *panel, size_t at, size_t n, size_t ahead, const gguf_type type,
+                      q32_block *strip)
 {
     const uint8_t *unit = panel + at / 32 * unit_bytes(type);
     for (q32_block *block = strip; block < strip + n / 32; block++, unit += unit_bytes(type)) {
-        mm_prefetch(unit, unit_bytes(type));
+        mm_prefetch(unit, ahead, unit_bytes(type));
         MM_UNROLL
         for (int i = 0; i < 8; i++) {
             _mm512_store_si512(block->lines[i], block_line(unit, type, i));
@@ -195,48 +208,41 @@ MM_INLINE void unpack(const uint8_t *panel, size_t at, size_t n, const gguf_type
     }
 }
 
-MM_INLINE void many_add(const q32_block *strip, size_t at, size_t n, const gguf_type type, const kern_act *a,
-                        size_t row, float *sums)
+MM_INLINE void add(const void *strips, size_t at, size_t n, const gguf_type type, const kern_act *a,
+                   size_t row, float *sums, const size_t panels)
 {
     const int8_t *q = mm_codes(a, row, at / KERN_ACT_RUN);
-    const float *d = a->d + mm_place(row, a->n_blocks, at / 32);
-    const float *total = a->totals + mm_place(row, a->n_blocks, at / 32);
-    __m512 acc[MM_GROUP];
-    MM_UNROLL
-    for (size_t r = 0; r < MM_GROUP; r++) {
-        acc[r] = _mm512_load_ps(sums + r * KERN_PANEL);
+    const float *d = a->d + mm_place(a, row, a->n_blocks, at / 32);
+    const float *total = a->totals + mm_place(a, row, a->n_blocks, at / 32);
+    const uint8_t *block = strips;
+    __m512 acc[MM_TILE];
+    mm_load_sums(acc, sums, MM_GROUP * panels);
+    for (size_t b = 0; b < n / 32; b++, d += a->tile, total += a->tile, block += sizeof(q32_block)) {
+        block_add(block, CHUNK_BLOCKS * sizeof(q32_block), STRIP, type, q + b % 2 * 32, d, total, acc,
+                  MM_GROUP, panels);
+        q += b % 2 * a->tile * KERN_ACT_RUN;
     }
-    for (size_t b = 0; b < n / 32; b++, d += KERN_ACT_TILE, total += KERN_ACT_TILE) {
-        block_add(strip + b, STRIP, type, q + b % 2 * 32, d, total, acc, MM_GROUP);
-        q += b % 2 * KERN_ACT_TILE * KERN_ACT_RUN;
-    }
-    MM_UNROLL
-    for (size_t r = 0; r < MM_GROUP; r++) {
-        _mm512_store_ps(sums + r * KERN_PANEL, acc[r]);
-    }
+    mm_store_sums(sums, acc, MM_GROUP * panels);
 }
 
-#define Q32_PRODUCT(name, type)                                                                             \
-    MM_INLINE void few_##name(const uint8_t *panel, const kern_act *a, __m512 *out, const size_t rows)      \
-    {                                                                                                       \
-        few(panel, a, type, out, rows);                                                                     \
-    }                                                                                                       \
-    MM_FEW(name);                                                                                           \
-    static void unpack_##name(const uint8_t *panel, size_t at, size_t n, void *strip)                       \
-    {                                                                                                       \
-        unpack(panel, at, n, type, strip);                                                                  \
-    }                                                                                                       \
-    static void add_##name(const void *strip, size_t at, size_t n, const kern_act *a, size_t r, float *acc) \
-    {                                                                                                       \
-        many_add(strip, at, n, type, a, r, acc);                                                            \
-    }                                                                                                       \
-    void matmul_avx512_##name(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,      \
-                              size_t y_stride)                                                              \
-    {                                                                                                       \
-        static const mm_many many = {unpack_##name, add_##name};                                            \
-        _Alignas(64) q32_block strip[MM_CHUNK / 32];                                                        \
-        mm_run_avx512(w, a, n0, n1, y, y_stride, all_few_##name, &many, strip);                             \
-    }
+#define Q32_PRODUCT(name, type)                                                                         \
+    MM_INLINE void few_##name(const uint8_t *panel, size_t panel_bytes, const kern_act *a, __m512 *out, \
+                              const size_t rows, const size_t panels)                                   \
+    {                                                                                                   \
+        few(panel, panel_bytes, a, type, out, rows, panels);                                            \
+    }                                                                                                   \
+    MM_FEW(name);                                                                                       \
+    static void unpack_##name(const uint8_t *panel, size_t at, size_t n, size_t ahead, void *strip)     \
+    {                                                                                                   \
+        unpack(panel, at, n, ahead, type, strip);                                                       \
+    }                                                                                                   \
+    MM_INLINE void add_##name(const void *strips, size_t at, size_t n, const kern_act *a, size_t r,     \
+                              float *acc, const size_t panels)                                          \
+    {                                                                                                   \
+        add(strips, at, n, type, a, r, acc, panels);                                                    \
+    }                                                                                                   \
+    MM_MANY(name, CHUNK_BLOCKS * 32, CHUNK_BLOCKS * sizeof(q32_block));                                 \
+    MM_PRODUCT(name)
 
 Q32_PRODUCT(q4_0, GGUF_TYPE_Q4_0)
 Q32_PRODUCT(q4_1, GGUF_TYPE_Q4_1)

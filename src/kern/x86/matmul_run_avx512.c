@@ -2,60 +2,106 @@
 #include <assert.h>
 
 #include "kern/pack.h"
-
 #include "kern/x86/matmul_avx512.h"
 
-/* Rows that meet a panel before the next one is unpacked: their accumulators lie in the first cache, their
- * activations in the second. */
-#define RUN_ROWS  256u
-#define RUN_BYTES (1u << 20)
+/* Rows that meet panels before the next ones are unpacked: their sums and activations lie in the second cache. */
+#define RUN_ROWS    128u
+#define RUN_BYTES   (1u << 20)
+#define STRIP_BYTES (24u << 10) /* of MM_PANELS panels, at most */
 
-static __mmask16 lanes_of(size_t n)
+typedef struct panels {
+    const uint8_t *first;
+    size_t panel_bytes;
+    size_t n;       /* of them, up to MM_PANELS */
+    __mmask16 last; /* outputs of the last one that exist */
+} panels;
+
+/* Row r of a group of MM_GROUP: the last one reaches back where there are no rows that fill a tile. */
+static size_t group_start(const kern_act *a, size_t r)
 {
-    return (__mmask16)(n < KERN_PANEL ? (1u << n) - 1 : 0xFFFFu);
+    return a->tile != KERN_ACT_TILE && r + MM_GROUP > a->m ? a->m - MM_GROUP : r;
 }
 
-static void panel_many(const uint8_t *panel, const kern_act *a, size_t r0, size_t r1, float *y,
-                       size_t y_stride, __mmask16 lanes, const mm_many *many, void *strip)
+static void store_rows(const panels *p, const float *acc, size_t r, size_t rows, float *y, size_t y_stride)
 {
-    _Alignas(64) float acc[RUN_ROWS][KERN_PANEL];
-    for (size_t r = r0; r < r1; r += MM_GROUP) {
-        for (size_t i = 0; i < MM_GROUP; i++) {
-            _mm512_store_ps(acc[r - r0 + i], _mm512_setzero_ps());
+    for (size_t i = 0; i < p->n; i++) {
+        const __mmask16 lanes = i + 1 < p->n ? 0xFFFFu : p->last;
+        for (size_t j = 0; j < rows; j++) {
+            _mm512_mask_storeu_ps(y + (r + j) * y_stride + i * KERN_PANEL, lanes,
+                                  _mm512_load_ps(acc + (i * MM_GROUP + j) * KERN_PANEL));
         }
     }
-    for (size_t at = 0; at < a->k; at += MM_CHUNK) {
-        size_t n = a->k - at < MM_CHUNK ? a->k - at : MM_CHUNK;
-        many->unpack(panel, at, n, strip);
-        for (size_t r = r0; r < r1; r += MM_GROUP) {
-            many->add(strip, at, n, a, r, acc[r - r0]);
+}
+
+static void panels_many(const panels *p, const kern_act *a, size_t r0, size_t r1, float *y, size_t y_stride,
+                        const mm_many *many)
+{
+    _Alignas(64) float acc[RUN_ROWS / MM_GROUP][MM_PANELS * MM_GROUP * KERN_PANEL];
+    _Alignas(64) uint8_t strips[STRIP_BYTES];
+    const size_t groups = (r1 - r0 + MM_GROUP - 1) / MM_GROUP;
+    for (size_t g = 0; g < groups; g++) {
+        for (size_t i = 0; i < p->n * MM_GROUP; i++) {
+            _mm512_store_ps(acc[g] + i * KERN_PANEL, _mm512_setzero_ps());
         }
     }
-    for (size_t r = r0; r < r1; r++) {
-        _mm512_mask_storeu_ps(y + r * y_stride, lanes, _mm512_load_ps(acc[r - r0]));
+    for (size_t at = 0; at < a->k; at += many->chunk) {
+        const size_t n = a->k - at < many->chunk ? a->k - at : many->chunk;
+        const size_t ahead = mm_ahead(p->panel_bytes * at / a->k, p->panel_bytes, p->n);
+        for (size_t i = 0; i < p->n; i++) {
+            many->unpack(p->first + i * p->panel_bytes, at, n, ahead, strips + i * many->strip_bytes);
+        }
+        for (size_t g = 0; g < groups; g++) {
+            many->add[p->n - 1](strips, at, n, a, group_start(a, r0 + g * MM_GROUP), acc[g]);
+        }
+    }
+    for (size_t g = 0; g < groups; g++) {
+        const size_t r = group_start(a, r0 + g * MM_GROUP);
+        store_rows(p, acc[g], r, r1 - r < MM_GROUP ? r1 - r : MM_GROUP, y, y_stride);
+    }
+}
+
+static void run_many(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y, size_t y_stride,
+                     const mm_many *many)
+{
+    const size_t row_bytes = a->n_runs > 0 ? a->n_runs * KERN_ACT_RUN : a->k * sizeof(float);
+    size_t rows = RUN_BYTES / (row_bytes + 1) / KERN_ACT_TILE * KERN_ACT_TILE;
+    rows = rows < KERN_ACT_TILE ? KERN_ACT_TILE : rows > RUN_ROWS ? RUN_ROWS : rows;
+    assert(MM_PANELS * many->strip_bytes <= STRIP_BYTES);
+    for (size_t r = 0; r < a->m; r += rows) {
+        const size_t end = a->m - r < rows ? a->m : r + rows;
+        for (size_t n = n0; n < n1;) {
+            const size_t left = (n1 - n + KERN_PANEL - 1) / KERN_PANEL;
+            panels p = {.panel_bytes = kern_packed_panel_bytes(w->type, w->k)};
+            p.first = (const uint8_t *)w->packed + n / KERN_PANEL * p.panel_bytes;
+            p.n = left == 4          ? 2
+                  : left < MM_PANELS ? left
+                                     : MM_PANELS; /* two and two are faster than three and one */
+            const size_t outputs = n1 - n - (p.n - 1) * KERN_PANEL; /* from the last panel on */
+            p.last = (__mmask16)(outputs < KERN_PANEL ? (1u << outputs) - 1 : 0xFFFFu);
+            panels_many(&p, a, r, end, y + n, y_stride, many);
+            n += p.n * KERN_PANEL;
+        }
     }
 }
 
 void mm_run_avx512(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y, size_t y_stride,
-                   const mm_few_fn few[KERN_ACT_SMALL], const mm_many *many, void *strip)
+                   const mm_few few[MM_FEW_ROWS], const mm_many *many)
 {
-    const size_t panel_bytes = kern_packed_panel_bytes(w->type, w->k);
-    const uint8_t *packed = w->packed;
     assert(n0 % KERN_PANEL == 0 || n0 >= n1);
-    if (a->m <= KERN_ACT_SMALL) {
-        for (size_t n = n0; a->m > 0 && n < n1; n += KERN_PANEL) {
-            few[a->m - 1](packed + n / KERN_PANEL * panel_bytes, a, y + n, y_stride, lanes_of(n1 - n));
-        }
+    if (a->m > MM_FEW_ROWS) {
+        run_many(w, a, n0, n1, y, y_stride, many);
         return;
     }
-    size_t row_bytes = a->n_runs > 0 ? a->n_runs * KERN_ACT_RUN : a->k * sizeof(float);
-    size_t rows = RUN_BYTES / (row_bytes + 1) / KERN_ACT_TILE * KERN_ACT_TILE;
-    rows = rows < KERN_ACT_TILE ? KERN_ACT_TILE : rows > RUN_ROWS ? RUN_ROWS : rows;
-    for (size_t r = 0; r < a->m; r += rows) {
-        size_t end = a->m - r < rows ? a->m : r + rows;
-        for (size_t n = n0; n < n1; n += KERN_PANEL) {
-            panel_many(packed + n / KERN_PANEL * panel_bytes, a, r, end, y + n, y_stride, lanes_of(n1 - n),
-                       many, strip);
-        }
+    const size_t panel_bytes = kern_packed_panel_bytes(w->type, w->k);
+    const uint8_t *packed = w->packed;
+    for (size_t n = n0; a->m > 0 && n < n1;) {
+        const mm_few *f = &few[a->m - 1];
+        const size_t left = (n1 - n + KERN_PANEL - 1) / KERN_PANEL;
+        const size_t count = left < f->panels ? 1 : f->panels;
+        const size_t outputs = n1 - n - (count - 1) * KERN_PANEL;
+        const __mmask16 last = (__mmask16)(outputs < KERN_PANEL ? (1u << outputs) - 1 : 0xFFFFu);
+        (count == 1 ? f->one : f->wide)(packed + n / KERN_PANEL * panel_bytes, panel_bytes, a, y + n,
+                                        y_stride, last);
+        n += count * KERN_PANEL;
     }
 }
