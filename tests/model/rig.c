@@ -52,11 +52,23 @@ void rig_open(rig *r, const char *path, const rig_options *opt)
     const kern_table *kern = kern_table_of(opt->set);
     memset(r, 0, sizeof *r);
     need(kern != NULL, "finding the instruction set", NULL);
-    need(gguf_open(path, &r->file, &e) == ST_OK, "gguf_open", &e);
+    gguf_files *files = NULL;
+    pack_file *packed = NULL;
+    pack_key key = {.types = pack_key_types(kern)};
+    need(gguf_files_open(path, &files, &e) == ST_OK, "gguf_files_open", &e);
+    if (opt->pack_dir && key.types != 0) {
+        const pack_file_options how = {.folder = opt->pack_dir, .model_bytes = gguf_files_bytes(files)};
+        need(gguf_files_identity(files, key.source) == ST_OK, "gguf_files_identity", NULL);
+        need(pack_file_open(&how, &key, &packed, &e) == ST_OK, "pack_file_open", &e);
+    }
+    need(gguf_files_parse_take(files, &r->file, &e) == ST_OK, "gguf_files_parse_take", &e);
     need(model_open(r->file, kern, &mo, &r->m, &e) == ST_OK, "model_open", &e);
     r->ops = model_forward_ops(r->m);
     need(pool_new(opt->threads, false, &r->p, &e) == ST_OK, "pool_new", &e);
-    need(model_pack(r->m, r->p, &(model_pack_options){0}, &e) == ST_OK, "model_pack", &e);
+    const model_pack_options po = {.file = packed, .huge_pages = opt->huge_pages};
+    need(model_pack(r->m, r->p, &po, &e) == ST_OK, "model_pack", &e);
+    need(!packed || !model_wants_packing(r->m) || model_digest(r->m) != NULL, "packing on disk", NULL);
+    pack_file_close(packed);
     need(page_pool_new(r->ops.page_bytes, opt->n_pages, &r->pages, &e) == ST_OK, "page_pool_new", &e);
     r->n_pages = opt->n_pages;
     r->order = mem_alloc_array(r->n_pages, sizeof *r->order);

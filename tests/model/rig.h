@@ -20,7 +20,9 @@ typedef struct rig_options {
     size_t threads;
     size_t max_rows;
     size_t n_pages;
-    uint32_t shuffle; /* 0: pages in order, else a seed for their order */
+    uint32_t shuffle;     /* 0: pages in order, else a seed for their order */
+    const char *pack_dir; /* packed weights on disk, must work; NULL: in memory */
+    bool huge_pages;
 } rig_options;
 
 typedef struct rig {
