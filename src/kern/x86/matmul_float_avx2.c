@@ -11,8 +11,26 @@
 #define RUN     32 /* bf16: k per pair of chains */
 #define FTZ_DAZ 0x8040u
 
-/* values: [k][16]. */
-MM_INLINE void rows_add(const float *values, const mm_rows *a, size_t c, size_t k, float *acc, const int rows)
+typedef enum float_source { F32_UNITS, F16_UNITS, STRIP } float_source;
+
+/* Sixteen weights of value c: from the strip or as they lie. */
+MM_INLINE void weights_load(const mm_strip *s, const uint8_t *w, size_t c, const float_source from,
+                            __m256 out[2])
+{
+    MM_UNROLL
+    for (size_t h = 0; h < 2; h++) {
+        if (from == STRIP) {
+            out[h] = s->floats[c][h];
+        } else if (from == F16_UNITS) {
+            out[h] = mm_scales((const uint16_t *)(const void *)(w + c * sizeof(unit_f16)), h);
+        } else {
+            out[h] = _mm256_loadu_ps((const float *)(const void *)(w + c * sizeof(unit_f32)) + 8 * h);
+        }
+    }
+}
+
+MM_INLINE void rows_float(const mm_strip *s, const uint8_t *w, const mm_rows *a, size_t c, size_t k,
+                          float *acc, const int rows, const float_source from)
 {
     __m256 out[MM_ROWS][2];
     MM_UNROLL
@@ -22,13 +40,18 @@ MM_INLINE void rows_add(const float *values, const mm_rows *a, size_t c, size_t 
     }
     const float *x = a->x + c;
     for (size_t j = 0; j < k; j++) {
-        __m256 w0 = _mm256_loadu_ps(values + KERN_PANEL * j);
-        __m256 w1 = _mm256_loadu_ps(values + KERN_PANEL * j + 8);
+        __m256 values[2];
+        weights_load(s, w, j, from, values);
+        if (from == F32_UNITS) {
+            mm_prefetch(w + j * sizeof(unit_f32), sizeof(unit_f32));
+        } else if (from == F16_UNITS) {
+            mm_prefetch(w + j * sizeof(unit_f16), sizeof(unit_f16));
+        }
         MM_UNROLL
         for (int i = 0; i < rows; i++) {
             __m256 v = _mm256_set1_ps(x[(size_t)i * a->x_stride + j]);
-            out[i][0] = _mm256_fmadd_ps(w0, v, out[i][0]);
-            out[i][1] = _mm256_fmadd_ps(w1, v, out[i][1]);
+            out[i][0] = _mm256_fmadd_ps(values[0], v, out[i][0]);
+            out[i][1] = _mm256_fmadd_ps(values[1], v, out[i][1]);
         }
     }
     MM_UNROLL
@@ -37,15 +60,9 @@ MM_INLINE void rows_add(const float *values, const mm_rows *a, size_t c, size_t 
         _mm256_store_ps(acc + KERN_PANEL * i + 8, out[i][1]);
     }
 }
-
-/* From the strip (F16) or as the weights lie (F32). */
-MM_INLINE void rows_float(const mm_strip *s, const uint8_t *w, const mm_rows *a, size_t c, size_t k,
-                          float *acc, const int rows, const bool from_strip)
-{
-    rows_add(from_strip ? (const float *)s->floats : (const float *)(const void *)w, a, c, k, acc, rows);
-}
-MM_ROWS_FNS(rows_f32, rows_float, false);
-MM_ROWS_FNS(rows_f16, rows_float, true);
+MM_ROWS_FNS(rows_f32, rows_float, F32_UNITS);
+MM_ROWS_FNS(rows_f16, rows_float, STRIP);
+MM_ROWS_FNS(direct_f16, rows_float, F16_UNITS);
 
 static void unpack_f16(const uint8_t *units, size_t k, mm_strip *s)
 {
@@ -57,41 +74,59 @@ static void unpack_f16(const uint8_t *units, size_t k, mm_strip *s)
     }
 }
 
-/* The strip holds even and odd values as floats; the activations are extras. */
-MM_INLINE void rows_pairs(const mm_strip *s, const uint8_t *w, const mm_rows *a, size_t c, size_t k,
-                          float *acc, const int rows, const bool unused)
+/* RUN values of up to two rows, so that all chains have a register; x: of the first row. */
+MM_INLINE void run_add(const __m256 (*values)[2], const float *x, float *acc, const int rows)
 {
-    (void)w;
-    (void)unused;
-    const float *x = (const float *)(const void *)a->extra + MM_ROWS * c;
-    for (size_t at = 0; at < k; at += RUN) {
-        for (size_t h = 0; h < 2; h++) {
-            __m256 even[MM_ROWS], odd[MM_ROWS];
+    __m256 sum[2][2][2]; /* even and odd */
+    MM_UNROLL
+    for (int i = 0; i < rows; i++) {
+        sum[0][i][0] = sum[0][i][1] = _mm256_setzero_ps();
+        sum[1][i][0] = sum[1][i][1] = _mm256_setzero_ps();
+    }
+    MM_UNROLL
+    for (size_t j = 0; j < RUN; j += 2) {
+        MM_UNROLL
+        for (size_t odd = 0; odd < 2; odd++) {
+            __m256 w0 = values[j + odd][0];
+            __m256 w1 = values[j + odd][1];
+            MM_KEEP(w0); /* in registers: as operands from memory each row would load them again */
+            MM_KEEP(w1);
             MM_UNROLL
             for (int i = 0; i < rows; i++) {
-                even[i] = _mm256_setzero_ps();
-                odd[i] = _mm256_setzero_ps();
-            }
-            MM_UNROLL
-            for (size_t j = 0; j < RUN; j += 2) {
-                __m256 w0 = s->floats[at + j][h];
-                __m256 w1 = s->floats[at + j + 1][h];
-                MM_UNROLL
-                for (int i = 0; i < rows; i++) {
-                    even[i] = _mm256_fmadd_ps(w0, _mm256_set1_ps(x[MM_ROWS * (at + j) + (size_t)i]), even[i]);
-                    odd[i] =
-                        _mm256_fmadd_ps(w1, _mm256_set1_ps(x[MM_ROWS * (at + j + 1) + (size_t)i]), odd[i]);
-                }
-            }
-            MM_UNROLL
-            for (int i = 0; i < rows; i++) {
-                float *to = acc + KERN_PANEL * i + 8 * h;
-                _mm256_store_ps(to, _mm256_add_ps(_mm256_load_ps(to), _mm256_add_ps(even[i], odd[i])));
+                __m256 v = _mm256_set1_ps(x[MM_ROWS * (j + odd) + (size_t)i]);
+                sum[odd][i][0] = _mm256_fmadd_ps(w0, v, sum[odd][i][0]);
+                sum[odd][i][1] = _mm256_fmadd_ps(w1, v, sum[odd][i][1]);
             }
         }
     }
+    MM_UNROLL
+    for (int i = 0; i < rows; i++) {
+        MM_UNROLL
+        for (size_t h = 0; h < 2; h++) {
+            float *to = acc + KERN_PANEL * i + 8 * h;
+            _mm256_store_ps(to, _mm256_add_ps(_mm256_load_ps(to), _mm256_add_ps(sum[0][i][h], sum[1][i][h])));
+        }
+    }
 }
-MM_ROWS_FNS(rows_bf16, rows_pairs, false);
+
+/* The strip holds even and odd values as floats; the activations are extras. */
+MM_INLINE void rows_pairs(const mm_strip *s, const uint8_t *w, const mm_rows *a, size_t c, size_t k,
+                          float *acc, const int rows, const bool few)
+{
+    (void)w;
+    const float *x = (const float *)(const void *)a->extra + MM_ROWS * c;
+    for (size_t at = 0; at < k; at += RUN, x += MM_ROWS * RUN) {
+        run_add(s->floats + at, x, acc, few ? rows : 2);
+        if (!few) {
+            run_add(s->floats + at, x + 2, acc + 2 * KERN_PANEL, rows - 2);
+        }
+    }
+}
+MM_ROWS_FN(rows_bf16, 1, rows_pairs, true)
+MM_ROWS_FN(rows_bf16, 2, rows_pairs, true)
+MM_ROWS_FN(rows_bf16, 3, rows_pairs, false)
+MM_ROWS_FN(rows_bf16, 4, rows_pairs, false)
+static const mm_rows_fn rows_bf16[MM_ROWS] = {rows_bf16_1, rows_bf16_2, rows_bf16_3, rows_bf16_4};
 
 static void unpack_bf16(const uint8_t *units, size_t k, mm_strip *s)
 {
@@ -123,6 +158,7 @@ void matmul_avx2_f16(const kern_matrix *w, const kern_act *a, size_t n0, size_t 
                                 .unit_values = 1,
                                 .unpack = unpack_f16,
                                 .rows = rows_f16,
+                                .direct = direct_f16,
                                 .chunk = MM_FLOAT_CHUNK};
     mm_run(&f, w, a, n0, n1, y, y_stride);
 }

@@ -76,9 +76,11 @@ static void sums_fill(const kern_act *a, size_t r, size_t k0, size_t k, int32_t 
 
 static void floats_fill(const kern_act *a, size_t r, size_t k0, size_t k, int32_t *out)
 {
-    for (size_t c = 0; c < k; c++) {
-        uint16_t v = kern_act_bf16(a, r, (k0 + c) / 32)[(k0 + c) % 32];
-        out[c * MM_ROWS] = (int32_t)((uint32_t)v << 16);
+    for (size_t c = 0; c < k; c += 32, out += 32 * MM_ROWS) {
+        const uint16_t *v = kern_act_bf16(a, r, (k0 + c) / 32);
+        for (size_t i = 0; i < 32; i++) {
+            out[i * MM_ROWS] = (int32_t)((uint32_t)v[i] << 16);
+        }
     }
 }
 
