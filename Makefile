@@ -19,7 +19,6 @@ bench: build
 	@bench/run.sh build/release
 
 bench-peers: build
-	@tools/install-deps.sh peers
 	@bench/peers/run.py $(MODEL)
 
 asan:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that are missing: `run` for building and running, `test` adds what `make test` needs,
-# `ci` what the longer tiers need, `peers` what bench/peers needs. Does nothing, and asks for nothing, when all are there.
+# `ci` what the longer tiers need. Does nothing, and asks for nothing, when all are there.
 set -euo pipefail
 profile=${1:-run}
 packages=(gcc libc6-dev pkg-config meson ninja-build python3 libevent-dev libssl-dev libhttp-parser-dev libpcre2-dev
@@ -9,7 +9,6 @@ case $profile in
 run) ;;
 test) packages+=(libcmocka-dev) ;;
 ci) packages+=(libcmocka-dev clang clang-format clang-tidy cppcheck libclang-rt-14-dev curl nodejs valgrind) ;;
-peers) packages+=(nodejs npm) ;;
 arm)
   packages=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user)
   for p in libssl-dev libxxhash-dev libpcre2-dev libseccomp-dev libcmocka-dev; do
@@ -17,7 +16,7 @@ arm)
   done
   ;;
 *)
-  echo "install-deps: unknown profile '$profile' (run, test, ci, peers)" >&2
+  echo "install-deps: unknown profile '$profile' (run, test, ci)" >&2
   exit 2
   ;;
 esac

@@ -4,13 +4,14 @@
 hearth beside llama.cpp (node-llama-cpp from npm, this exact version) on the same file, sizes and threads. Round by round,
 each side in turn first; a ratio is taken within a round, so that what the machine's other users do meets both. Prints
 for prefill, decode of one stream and decode of many: medians, the median ratio and its range. Installs the peer into
-bench/peers/node_modules when it is not there. Standard library only; needs node and npm.
+bench/peers/node_modules when it is not there. Standard library only; needs Node 20 or newer (Debian 12 has 18) and npm.
 """
 import argparse
 import json
 import os
 import pathlib
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
@@ -28,6 +29,8 @@ def install():
     binary = {"x86_64": "linux-x64", "aarch64": "linux-arm64"}.get(platform.machine())
     if not binary:
         sys.exit(f"run.py: node-llama-cpp has no binary for {platform.machine()}")
+    if shutil.which("npm") is None:
+        sys.exit("run.py: npm is not in PATH: the peer needs it and Node 20 or newer")
     print(f"installing node-llama-cpp {VERSION}", file=sys.stderr)
     npm = subprocess.run(["npm", "install", "--no-save", "--no-audit", "--no-fund", "--omit=optional", "--ignore-scripts",
                           "--no-package-lock", f"node-llama-cpp@{VERSION}", f"@node-llama-cpp/{binary}@{VERSION}"],

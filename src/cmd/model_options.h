@@ -22,20 +22,23 @@ typedef struct model_options_args {
     bool huge_pages;
 } model_options_args;
 
-/* Rows for a command's option table; `o` is a model_options_args. Without -m, and with it. */
+/* Rows for a command's option table; `o` is a model_options_args: how a model is held and computed; with threads and
+ * context; and with -m. */
 /* clang-format off */
-#define MODEL_LOAD_ROWS(o)                                                                                   \
-    {"threads", 't', ARG_INT, &(o).threads, 1, 256, "N  compute threads (default: all that may be used)"},   \
+#define MODEL_HOLD_ROWS(o)                                                                                   \
     {"cpu", 0, ARG_TEXT, &(o).cpu, 0, 0, "SET  at most this instruction set: ref, avx2, avx512, amx"},       \
-    {"ctx", 'c', ARG_INT, &(o).ctx, 1, 16777216,                                                             \
-     "N  context in tokens (default: the model's, at most 8192)"},                                           \
     {"kv-type", 0, ARG_TEXT, &(o).kv_type, 0, 0,                                                             \
-     "TYPE  keep keys and values as f16 (default; logits, perplexity: f32) or f32"},                        \
+     "TYPE  keep keys and values as f16 (default; logits, perplexity: f32) or f32"},                         \
     {"pack-dir", 0, ARG_TEXT, &(o).pack_dir, 0, 0,                                                           \
      "DIR  keep packed weights here (default: hearth/packed in $XDG_CACHE_HOME or ~/.cache)"},               \
     {"no-pack-cache", 0, ARG_FLAG, &(o).no_pack_cache, 0, 0, "pack the weights in memory, keep nothing"},    \
     {"huge-pages", 0, ARG_FLAG, &(o).huge_pages, 0, 0,                                                       \
      "copy the packed weights into huge pages: faster, and not shared with other processes"}
+#define MODEL_LOAD_ROWS(o)                                                                                   \
+    {"threads", 't', ARG_INT, &(o).threads, 1, 256, "N  compute threads (default: all that may be used)"},   \
+    {"ctx", 'c', ARG_INT, &(o).ctx, 1, 16777216,                                                             \
+     "N  context in tokens (default: the model's, at most 8192)"},                                           \
+    MODEL_HOLD_ROWS(o)
 #define MODEL_OPTION_ROWS(o)                                                                                 \
     {"model", 'm', ARG_TEXT, &(o).model, 0, 0, "FILE  the model: a path, or a name in the model folder"},    \
     MODEL_LOAD_ROWS(o)

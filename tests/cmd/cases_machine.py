@@ -9,7 +9,8 @@ import urllib.request
 
 from cmd_rig import HEARTH, MODELS, Case, hearth
 
-COMMANDS = ["run", "chat", "serve", "worker", "inspect", "tokenize", "logits", "perplexity", "quantize", "doctor", "version"]
+COMMANDS = ["run", "chat", "serve", "worker", "inspect", "tokenize", "logits", "perplexity", "quantize", "bench", "doctor",
+            "version"]
 SETS = ["ref", "avx2", "avx512", "amx"]
 
 

@@ -14,7 +14,7 @@ import unittest
 import cmd_rig
 
 MODULES = ["cases_run", "cases_chat", "cases_doors", "cases_files", "cases_machine", "cases_fixtures",
-           "cases_quantize"]
+           "cases_quantize", "cases_bench"]
 
 
 class Result(unittest.TextTestResult):
