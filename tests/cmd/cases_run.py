@@ -187,7 +187,9 @@ class Run(Case):
                 ([*m, "--seed", str(2**63)], "--seed"), ([*m, "--json=1"], "--json"), ([*m, "-p", "a", "b"], "twice"),
                 ([*m, "-p", "a", "-f", "b"], "twice"), ([*m, "a", "b"], "'b'"), ([*m, "a", "--cpu", "sse"], "sse"),
                 ([*m, "a", "--kv-type", "q8"], "q8"), ([*m, "a", "--threads", "0"], "--threads 0"),
-                ([*m, "a", "-c", "0"], "-c 0"), ([*m, "-m"], "-m")):
+                ([*m, "a", "-c", "0"], "-c 0"), ([*m, "-m"], "-m"), ([*m, "a", "--pack-dir", ""], "--pack-dir"),
+                ([*m, "a", "--pack-dir", "x" * 4000], "--pack-dir"),
+                ([*m, "a", "--pack-dir", "x", "--no-pack-cache"], "--no-pack-cache")):
             self.fails(2, *args, says=says)
 
     def test_what_cannot_be_done(self):

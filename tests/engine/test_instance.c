@@ -2,16 +2,19 @@
  * Files whose parts do not fit together are refused by instance_open, with the key named (FAILURES I5: no end
  * token, vocabulary unlike the embedding).
  */
+#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include "base/log.h"
 #include "engine/instance.h"
 #include "model/edit_model.h"
 #include "model/make_model.h"
@@ -165,10 +168,85 @@ static void test_source_errors(void **state)
     instance_source_close(s);
 }
 
+static char log_text[4096];
+
+static void keep_log(void *ctx, log_level level, const char *line, size_t len)
+{
+    size_t have = strlen(log_text);
+    snprintf(log_text + have, sizeof log_text - have, "%.*s", (int)len, line);
+}
+
+static size_t files_in(const char *folder)
+{
+    size_t n = 0;
+    DIR *d = opendir(folder);
+    for (const struct dirent *entry = d ? readdir(d) : NULL; entry; entry = readdir(d)) {
+        n += entry->d_name[0] != '.';
+    }
+    if (d) {
+        closedir(d);
+    }
+    return n;
+}
+
+static instance *opened(const instance_options *opt)
+{
+    err e = {0};
+    instance *in = NULL;
+    log_text[0] = '\0';
+    if (instance_open(good, opt, &in, &e) != ST_OK) {
+        fail_msg("%s", e.msg);
+    }
+    return in;
+}
+
+/* Packed weights: on disk if there is a folder and the model is large enough, else in memory without a word; a
+ * folder that cannot be used is one line that names it. */
+static void test_packed(void **state)
+{
+    instance_options opt = instance_options_default();
+    char folder[80], command[96];
+    uint8_t want[SHA256_BYTES], got[SHA256_BYTES];
+    snprintf(folder, sizeof folder, "/tmp/hearth-instance-%d-packed", (int)getpid());
+    log_set_sink(keep_log, NULL, LOG_INFO);
+    opt.threads = 2;
+    opt.pack_dir = folder;
+    instance_close(opened(&opt));
+    assert_int_equal(files_in(folder), 0); /* small */
+    opt.pack_min_bytes = 0;
+    if (!kern_select(KERN_SET_COUNT - 1)->wants_packed[GGUF_TYPE_F32]) {
+        print_message("packed weights: NOT RUN, no set of this CPU packs F32\n");
+        skip();
+    }
+    hash_file(good, want);
+    for (int i = 0; i < 3; i++) {
+        opt.huge_pages = i == 2;
+        instance *in = opened(&opt);
+        assert_int_equal(files_in(folder), 1);
+        assert_int_equal(instance_digest(in, 0, got), ST_OK); /* known without reading the model */
+        assert_memory_equal(got, want, sizeof want);
+        assert_false(instance_changed(in));
+        assert_string_equal(log_text, "");
+        instance_close(in);
+    }
+    opt.cpu = KERN_REF; /* wants nothing packed */
+    instance_close(opened(&opt));
+    assert_int_equal(files_in(folder), 1);
+    opt.cpu = KERN_SET_COUNT - 1;
+    opt.pack_dir = "/proc/hearth";
+    instance_close(opened(&opt));
+    assert_non_null(strstr(log_text, "warn pack event=packing_in_memory"));
+    assert_non_null(strstr(log_text, "/proc/hearth"));
+    assert_ptr_equal(strchr(log_text, '\n') + 1, log_text + strlen(log_text));
+    log_set_sink(NULL, NULL, LOG_INFO);
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_from_source),
-                                       cmocka_unit_test(test_source_errors), cmocka_unit_test(test_end_token),
-                                       cmocka_unit_test(test_vocabulary)};
+                                       cmocka_unit_test(test_source_errors), cmocka_unit_test(test_packed),
+                                       cmocka_unit_test(test_end_token), cmocka_unit_test(test_vocabulary)};
     return cmocka_run_group_tests(tests, make, unmake);
 }

@@ -126,6 +126,31 @@ class Sandbox(unittest.TestCase):
             self.assertEqual(run.rc, 0, run.log)
             self.assertNotIn("unknown_system_call", run.log)
 
+    def test_packed_weights(self):
+        """Written inside, found inside, and what cannot be used is no reason to fail."""
+        with tempfile.TemporaryDirectory() as folder:
+            packed = os.path.join(folder, "a", "packed")
+            want = Run(PLAIN, "--no-sandbox").plain()
+            first = Run(PLAIN, "--pack-dir", packed)
+            files = os.listdir(packed) if os.path.isdir(packed) else []
+            if not files and first.frames[0]["kernels"] == "ref":
+                self.skipTest("no packed kernels on this CPU")
+            self.assertEqual(len(files), 1)
+            name = os.path.join(packed, files[0])
+            before = os.stat(name)
+            self.assertEqual(before.st_mode & 0o7777, 0o400)
+            second = Run(PLAIN, "--pack-dir", packed)
+            self.assertEqual(os.stat(name).st_ino, before.st_ino)
+            os.truncate(name, before.st_size // 2) if os.access(name, os.W_OK) else os.unlink(name)
+            third = Run(PLAIN, "--pack-dir", packed)
+            self.assertEqual(os.stat(name).st_size, before.st_size)
+            nowhere = Run(PLAIN, "--pack-dir", "/proc/hearth")
+            self.assertIn("/proc/hearth", nowhere.log)
+            for run in (first, second, third, nowhere):
+                self.assertEqual(run.rc, 0, run.log)
+                self.assertEqual(run.plain(), want)
+                self.assertNotIn("unknown_system_call", run.log)
+
     def test_named_like_a_part(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "m-00002-of-00003.gguf")

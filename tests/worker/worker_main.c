@@ -17,7 +17,7 @@ static int usage(const char *why)
     fprintf(
         stderr,
         "worker_main: %s\nusage: worker_main -m MODEL [--max-sessions N] [--no-warm] [--prefix-ids \"2 3\"]"
-        " [--ctx N] [--threads N] [--slow-reader-timeout N]\n",
+        " [--ctx N] [--threads N] [--slow-reader-timeout N] [--pack-dir DIR]\n",
         why);
     return 2;
 }
@@ -68,6 +68,9 @@ int main(int argc, char **argv)
             cfg.instance.context = (int32_t)strtol(value, NULL, 10);
         } else if (strcmp(argv[i], "--threads") == 0) {
             cfg.instance.threads = (size_t)strtol(value, NULL, 10);
+        } else if (strcmp(argv[i], "--pack-dir") == 0) {
+            cfg.instance.pack_dir = value;
+            cfg.instance.pack_min_bytes = 0; /* however small the model */
         } else if (strcmp(argv[i], "--slow-reader-timeout") == 0) {
             cfg.slow_reader_ms = (uint64_t)strtoull(value, NULL, 10) * 1000;
         } else {
