@@ -310,7 +310,8 @@ static status write_file(pack_file *f, const pack_plan *plan, pool *p, const pac
 /*
  * Waiting
  */
-static status await_writer(pack_file *f, err *e)
+/* What it reports is how much of its patience is gone: whoever watches sees that it is not stuck. */
+static status await_writer(pack_file *f, const pack_progress *progress, err *e)
 {
     const clock_src *clock = clock_system();
     const struct timespec pause = {.tv_nsec = POLL_NS};
@@ -326,7 +327,11 @@ static status await_writer(pack_file *f, err *e)
             }
             return err_set(e, ST_IO, NULL, "cannot use %s: %s", f->path, fault);
         }
-        if (clock_ms_between(begun, clock_mono_ns(clock)) > (double)f->wait_ms) {
+        double waited_ms = clock_ms_between(begun, clock_mono_ns(clock));
+        if (progress->report && waited_ms < (double)f->wait_ms) {
+            progress->report(progress->ctx, waited_ms / (double)f->wait_ms);
+        }
+        if (waited_ms > (double)f->wait_ms) {
             return err_set(e, ST_TIMEOUT, NULL,
                            "cannot use %s: another process did not finish it within %llu ms", f->path,
                            (unsigned long long)f->wait_ms);
@@ -342,7 +347,7 @@ status pack_file_complete(pack_file *f, const pack_plan *plan, pool *p, const pa
     if (f->state == FILE_NEW) {
         return write_file(f, plan, p, progress, e);
     }
-    status st = f->state == FILE_AWAITED ? await_writer(f, e) : ST_OK;
+    status st = f->state == FILE_AWAITED ? await_writer(f, progress, e) : ST_OK;
     if (st != ST_OK) {
         return st;
     }
