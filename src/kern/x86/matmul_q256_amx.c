@@ -245,6 +245,7 @@ typedef struct product_part {
     size_t t0, t1;
     float *y; /* row 0, first column */
     size_t y_stride;
+    size_t rows;    /* of y */
     size_t columns; /* of all panels, the last one's missing ones left out */
 } product_part;
 
@@ -255,8 +256,8 @@ static ring_slot *slot_of(product *p, unsigned step)
     return &p->ring[step % (DELAY + 1)];
 }
 
-/* The tiles of t and the vectors of the step DELAY before it, whose place `after` takes. */
-AMX_INLINE void stage(shape f, product *p, const tile_step *t, const vector_step *after)
+/* The tiles of t and the vectors of the step DELAY before it, whose place is returned. */
+AMX_INLINE vector_step *stage(shape f, product *p, const tile_step *t)
 {
     vector_step *v = &p->waiting[p->step % DELAY];
     ring_slot *before = slot_of(p, p->step + DELAY);
@@ -268,8 +269,8 @@ AMX_INLINE void stage(shape f, product *p, const tile_step *t, const vector_step
     if (v->edge) {
         edge_copy(v);
     }
-    *v = *after;
     p->step++;
+    return v;
 }
 
 /* Where a tile of y goes when its last block is done. */
@@ -288,24 +289,32 @@ static void vector_step_to_y(vector_step *v, product *p, float *y, size_t y_stri
     v->edge_columns = (__mmask16)(columns < KERN_PANEL ? (1u << columns) - 1 : 0xFFFF);
 }
 
-AMX_INLINE void step_run(shape f, const kern_act *a, const product_part *part, size_t b, size_t t,
-                         size_t panel, product *p)
+/* A tile of rows with a block. */
+typedef struct tile_at {
+    const uint8_t *q;
+    const int8_t *halves;
+    const float *d;
+    size_t row;
+    bool last; /* block */
+} tile_at;
+
+AMX_INLINE void step_run(shape f, const product_part *part, const tile_at *at, const float *acc_in,
+                         float *acc, size_t panel, product *p)
 {
-    const size_t row = t * TILE;
-    ring_slot *ints = slot_of(p, p->step);
-    float *acc = p->acc[t - part->t0][panel];
-    tile_step tiles = {(const uint8_t *)kern_act_q(a, row, b * RUNS), NULL, &p->codes[panel], ints};
-    vector_step v = {
-        ints,      kern_act_d(a, row, b), &p->scales[p->block % (DELAY + 1)][panel], b ? acc : zeros, acc,
-        KERN_PANEL};
-    if (f.has_min) {
-        tiles.halves = kern_act_halves(a, row, b, 0);
+    const tile_step tiles = {at->q, at->halves, &p->codes[panel], slot_of(p, p->step)};
+    vector_step *v = stage(f, p, &tiles);
+    /* Field by field: a copy of the struct would be read in one go, which waits for all stores before it. */
+    v->ints = tiles.ints;
+    v->d_act = at->d;
+    v->scales = &p->scales[p->block % (DELAY + 1)][panel];
+    v->acc = acc_in;
+    v->out = acc;
+    v->out_stride = KERN_PANEL;
+    v->edge = NULL;
+    if (at->last) {
+        vector_step_to_y(v, p, part->y + at->row * part->y_stride + panel * KERN_PANEL, part->y_stride,
+                         part->rows - at->row, part->columns - panel * KERN_PANEL);
     }
-    if (b + 1 == a->n_blocks) {
-        vector_step_to_y(&v, p, part->y + row * part->y_stride + panel * KERN_PANEL, part->y_stride,
-                         a->m - row, part->columns - panel * KERN_PANEL);
-    }
-    stage(f, p, &tiles, &v);
 }
 
 AMX_INLINE void part_run(shape f, q256_unpack_fn unpack, size_t unit_bytes, const kern_act *a,
@@ -318,9 +327,21 @@ AMX_INLINE void part_run(shape f, q256_unpack_fn unpack, size_t unit_bytes, cons
             unpack(part->packed + i * part->panel_bytes + b * unit_bytes, &p->codes[i],
                    &p->scales[p->block % (DELAY + 1)][i]);
         }
-        for (size_t t = part->t0; t < part->t1; t++) {
+        const size_t row = part->t0 * TILE;
+        tile_at at = {(const uint8_t *)kern_act_q(a, row, b * RUNS), NULL, kern_act_d(a, row, b), row,
+                      b + 1 == a->n_blocks};
+        if (f.has_min) {
+            at.halves = kern_act_halves(a, row, b, 0);
+        }
+        for (size_t t = 0; t < part->t1 - part->t0; t++) {
             for (size_t i = 0; i < panels; i++) {
-                step_run(f, a, part, b, t, i, p);
+                step_run(f, part, &at, b ? p->acc[t][i] : zeros, p->acc[t][i], i, p);
+            }
+            at.q += a->n_runs * RUN_BYTES;
+            at.d += a->n_blocks * TILE;
+            at.row += TILE;
+            if (f.has_min) {
+                at.halves += a->n_blocks * 2 * HALF_BYTES;
             }
         }
     }
@@ -355,13 +376,14 @@ AMX_INLINE void product_run(shape f, q256_unpack_fn unpack, size_t unit_bytes, c
                                  tiles * (i + 1) / cuts,
                                  y + n,
                                  y_stride,
+                                 a->m,
                                  left < PANELS * KERN_PANEL ? left : PANELS * KERN_PANEL};
             part_run(f, unpack, unit_bytes, a, &part, &p);
         }
     }
     for (size_t i = 0; i < DELAY; i++) { /* the last steps' vectors, beside tiles of no interest */
         tile_step again = {(const uint8_t *)a->q, a->halves, p.codes, slot_of(&p, p.step)};
-        stage(f, &p, &again, &none);
+        stage(f, &p, &again)->edge = NULL;
     }
     amx_release();
 }
