@@ -12,6 +12,8 @@ void silu_mul_avx512(float *y, const float *gate, const float *up, size_t n);
 void exp_array_avx512(float *y, const float *x, size_t n);
 void attention_avx512(const kern_attn *a);
 
+void act_prepare_avx512(kern_act *a, const float *x, size_t r0, size_t r1, uint8_t *bad);
+
 #define MATMUL_AVX512(type)                                                                            \
     void matmul_avx512_##type(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y, \
                               size_t y_stride)

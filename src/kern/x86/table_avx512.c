@@ -16,6 +16,7 @@ void kern_fill_avx512(kern_table *t)
     t->attention = attention_avx512;
     t->int8_rate = int8_rate_avx512;
 
+    t->act_prepare = act_prepare_avx512;
     put(t, GGUF_TYPE_Q4_0, matmul_avx512_q4_0);
     put(t, GGUF_TYPE_Q4_1, matmul_avx512_q4_1);
     put(t, GGUF_TYPE_Q5_0, matmul_avx512_q5_0);
