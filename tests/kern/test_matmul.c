@@ -188,13 +188,13 @@ static void test_same_bits(void **state)
     }
 }
 
-/* More activation bytes than one run of rows holds (256 KiB), and groups that follow each other. */
+/* More activation bytes than a set takes at once (AMX: 1 MiB), and groups that follow each other. */
 static void test_many_rows(void **state)
 {
     (void)state;
     uint64_t rng = 31;
     for (size_t i = 0; i < MM_TYPE_COUNT; i++) {
-        shape s = {.type = mm_types[i], .n = 19, .k = 16384, .m = 23, .side = GUARD_END};
+        shape s = {.type = mm_types[i], .n = 19, .k = 32768, .m = 37, .side = GUARD_END};
         shape_check(&s, &rng);
     }
 }
@@ -248,9 +248,9 @@ static void extreme_block(const extreme *e, uint8_t *p)
     put16(p + mm_scale_at(e->type), one);
 }
 
-static void extreme_check(const kern_table *t, const extreme *e, float x_value)
+static void extreme_check(const kern_table *t, const extreme *e, size_t m, float x_value)
 {
-    enum { N = 11, BLOCKS = 3, M = 5 };
+    enum { N = 11, BLOCKS = 3, M = 21 };
     size_t width = gguf_type_info_of((uint32_t)e->type).block_values;
     size_t block_bytes = gguf_type_info_of((uint32_t)e->type).block_bytes;
     size_t k = width * BLOCKS;
@@ -259,18 +259,18 @@ static void extreme_check(const kern_table *t, const extreme *e, float x_value)
         extreme_block(e, w.data + b * block_bytes);
     }
     float x[M * 3 * 256];
-    for (size_t i = 0; i < M * k; i++) {
+    for (size_t i = 0; i < m * k; i++) {
         x[i] = x_value;
     }
     kern_matrix mat = matrix_of(e->type, N, k, w.data);
     guard packed = mm_pack(&mat, GUARD_END);
-    mm_act g = mm_act_of(t, e->type, x, M, k, GUARD_END);
+    mm_act g = mm_act_of(t, e->type, x, m, k, GUARD_END);
     float y[M * N];
     product(t, &mat, &g.a, y);
     /* d of the activations is 1 (absmax 127), d of the weights 1: y is an integer below 2^31, rounded in
      * places */
     double want = (e->isum - e->msum) * BLOCKS * (x_value > 0 ? 1 : -1);
-    for (size_t i = 0; i < M * N; i++) {
+    for (size_t i = 0; i < m * N; i++) {
         assert_true(fabs((double)y[i] - want) <= fabs(want) * 8 * 0x1p-24);
     }
     oracle_judges(t, &mat, &g, x, y, N);
@@ -327,16 +327,18 @@ static void test_extremes(void **state)
     const kern_table *t;
     for (int s = -1; (t = sets_next(&s));) {
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-            extreme_check(t, &cases[i], 127.0f);
-            extreme_check(t, &cases[i], -127.0f);
+            extreme_check(t, &cases[i], 5, 127.0f);
+            extreme_check(t, &cases[i], 5, -127.0f);
+            extreme_check(t, &cases[i], 21, 127.0f);
+            extreme_check(t, &cases[i], 21, -127.0f);
         }
     }
 }
 
 /* Scales that are zero, negative zero, denormal or huge, and activations that are tiny, zero or -0. */
-static void scale_check(gguf_type type, uint16_t d, float x_scale, uint64_t *rng)
+static void scale_check(gguf_type type, uint16_t d, size_t m, float x_scale, uint64_t *rng)
 {
-    enum { N = 9, M = 3 };
+    enum { N = 9, M = 11 };
     size_t k = 512;
     size_t block = gguf_type_info_of((uint32_t)type).block_bytes;
     guard w = guard_new(N * mm_row_bytes(type, k), GUARD_END);
@@ -345,22 +347,22 @@ static void scale_check(gguf_type type, uint16_t d, float x_scale, uint64_t *rng
         mm_scale_put(type, w.data + at, d);
     }
     float x[M * 512], want[M * N], y[M * N];
-    rng_fill(rng, x, M * k);
-    for (size_t i = 0; i < M * k; i++) {
+    rng_fill(rng, x, m * k);
+    for (size_t i = 0; i < m * k; i++) {
         x[i] *= x_scale;
     }
     kern_matrix mat = matrix_of(type, N, k, w.data);
     guard packed = mm_pack(&mat, GUARD_END);
     const kern_table *ref = kern_table_of(KERN_REF);
-    mm_act g = mm_act_of(ref, type, x, M, k, GUARD_END);
+    mm_act g = mm_act_of(ref, type, x, m, k, GUARD_END);
     product(ref, &mat, &g.a, want);
     oracle_judges(ref, &mat, &g, x, want, N);
     mm_act_free(&g);
     const kern_table *t;
     for (int s = -1; (t = sets_next(&s));) {
-        g = mm_act_of(t, type, x, M, k, GUARD_END);
+        g = mm_act_of(t, type, x, m, k, GUARD_END);
         product(t, &mat, &g.a, y);
-        assert_same_floats("odd scales", t, y, want, M * N);
+        assert_same_floats("odd scales", t, y, want, m * N);
         mm_act_free(&g);
     }
     mm_pack_free(&packed);
@@ -378,29 +380,29 @@ static void test_odd_scales(void **state)
         for (size_t d = 0; d < sizeof scales / sizeof *scales; d++) {
             for (size_t x = 0; x < sizeof x_scales / sizeof *x_scales; x++) {
                 uint16_t scale = mm_types[i] == GGUF_TYPE_BF16 ? scales[d] & 0xBFFF : scales[d];
-                scale_check(mm_types[i], scale, x_scales[x], &rng);
+                scale_check(mm_types[i], scale, (d + x) % 2 ? 11 : 3, x_scales[x], &rng);
             }
         }
     }
 }
 
 /* One product with the largest code, 12 halves, and an activation of 127 * 2^shift: exact, whatever the scale. */
-static double one_product(const kern_table *t, gguf_type type, const uint8_t *scale, size_t n_scale,
+static double one_product(const kern_table *t, gguf_type type, const uint8_t *scale, size_t n_scale, size_t m,
                           int shift)
 {
     uint8_t block[36] = {0};
-    float x[64] = {ldexpf(127.0f, shift)};
+    float x[9 * 64] = {ldexpf(127.0f, shift)};
     size_t k = gguf_type_info_of((uint32_t)type).block_values;
-    float y;
+    float y[9];
     memcpy(block, scale, n_scale);
     block[n_scale] = 0x07;
     kern_matrix mat = matrix_of(type, 1, k, block);
     guard packed = mm_pack(&mat, GUARD_END);
-    mm_act g = mm_act_of(t, type, x, 1, k, GUARD_END);
-    product(t, &mat, &g.a, &y);
+    mm_act g = mm_act_of(t, type, x, m, k, GUARD_END);
+    product(t, &mat, &g.a, y);
     mm_act_free(&g);
     mm_pack_free(&packed);
-    return (double)y;
+    return (double)y[0];
 }
 
 /* Every scale byte of MXFP4 (E8M0: 2^(e - 127)) and NVFP4 (E4M3 without its sign, NaN as zero). */
@@ -409,14 +411,17 @@ static void test_byte_scales(void **state)
     (void)state;
     const kern_table *t;
     for (int s = -1; (t = sets_next(&s));) {
-        for (int byte = 0; byte < 256; byte++) {
+        for (int i = 0; i < 512; i++) {
+            int byte = i % 256;
+            size_t m = i < 256 ? 1 : 9;
             uint8_t scale[4] = {(uint8_t)byte};
             int shift = byte < 127 ? 40 : -40; /* where the result is a normal number */
-            assert_true(one_product(t, GGUF_TYPE_MXFP4, scale, 1, shift) ==
+            assert_true(one_product(t, GGUF_TYPE_MXFP4, scale, 1, m, shift) ==
                         ldexp(6 * 127, byte - 127 + shift));
             int exponent = byte >> 3 & 15, fraction = byte & 7;
             double value = exponent ? ldexp(8 + fraction, exponent - 10) : ldexp(fraction, -9);
-            assert_true(one_product(t, GGUF_TYPE_NVFP4, scale, 4, 0) == (byte == 0x7F ? 0 : 6 * 127 * value));
+            assert_true(one_product(t, GGUF_TYPE_NVFP4, scale, 4, m, 0) ==
+                        (byte == 0x7F ? 0 : 6 * 127 * value));
         }
     }
 }

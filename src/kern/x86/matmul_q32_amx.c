@@ -37,6 +37,7 @@
 #define PREFETCH_AHEAD 4096 /* bytes of packed weights, from what U reads */
 
 #define LINE_BYTES 64
+#define AND_OR     0xEA /* (a & b) | c */
 
 /* Stays a loop where a sanitizer checks every load: unrolled, it takes a minute to compile. */
 #ifdef __has_feature /* clang's way to tell */
@@ -150,16 +151,15 @@ static inline __m512i fifth_bit(__m512i bits, size_t r, const bool is_signed)
 static inline void five_bits_join(const pack_line *nibbles, const pack_line fifths, const bool is_signed,
                                   int8_t (*lines)[LINE_BYTES])
 {
-    const int and_or = 0xEA; /* (a & b) | c */
     const __m512i low = _mm512_set1_epi8(15);
     const __m512i bits = line_load(fifths);
     UNROLL
     for (size_t r = 0; r < 4; r++) {
         __m512i v = line_load(nibbles[r]);
         __m512i high = _mm512_srli_epi16(v, 4);
-        line_store(lines, r, _mm512_ternarylogic_epi32(v, low, fifth_bit(bits, r, is_signed), and_or));
+        line_store(lines, r, _mm512_ternarylogic_epi32(v, low, fifth_bit(bits, r, is_signed), AND_OR));
         line_store(lines, r + 4,
-                   _mm512_ternarylogic_epi32(high, low, fifth_bit(bits, r + 4, is_signed), and_or));
+                   _mm512_ternarylogic_epi32(high, low, fifth_bit(bits, r + 4, is_signed), AND_OR));
     }
 }
 
