@@ -24,8 +24,8 @@
 #include "kern/kern.h"
 #include "kern/pack_units.h"
 
-#define MM_ROWS        4    /* rows of a group */
-#define MM_CHUNK       1024 /* values of k in a strip, at most */
+#define MM_ROWS        4   /* rows of a group */
+#define MM_CHUNK       512 /* values of k in a strip, at most: some MM_AHEAD packed bytes */
 #define MM_FLOAT_CHUNK 256
 #define MM_AHEAD       4608 /* bytes of weights fetched ahead */
 

@@ -7,7 +7,7 @@
 #define RUN_ROWS   256     /* rows whose accumulators wait side by side */
 #define EXTRAS     32768u  /* of a run and a segment */
 #define RUN_VALUES 524288u /* codes of a run and a segment: they stay in L2 while the panels pass */
-#define FEW_CHUNK  256     /* for one group: unpacking and use alternate quickly */
+#define FEW_CHUNK  256     /* up to KERN_ACT_SMALL rows: unpacking and use alternate quickly */
 
 typedef struct mm_walk {
     const mm_format *f;
@@ -180,7 +180,7 @@ void mm_run(const mm_format *f, const kern_matrix *w, const kern_act *a, size_t 
     for (size_t r0 = 0; r0 < a->m; r0 += run) {
         walk.r0 = r0;
         walk.rows = a->m - r0 < run ? a->m - r0 : run;
-        walk.chunk = walk.rows <= MM_ROWS ? FEW_CHUNK : f->chunk;
+        walk.chunk = walk.rows <= KERN_ACT_SMALL ? FEW_CHUNK : f->chunk;
         const size_t segment = segment_of(f, walk.rows);
         for (size_t k0 = 0; k0 < k_padded; k0 += segment) {
             walk.k0 = k0;
