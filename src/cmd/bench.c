@@ -20,6 +20,7 @@ typedef struct bench_words { /* the command line as it stands */
     const char *threads, *prefill, *decode, *batch, *depth;
     int64_t repeats;
     bool verify, kernels;
+    char path[4096]; /* of the model */
 } bench_words;
 
 size_t size_list_max(const size_list *l)
@@ -89,16 +90,15 @@ static int read_lists(const bench_words *w, bench_args *a)
     return rc;
 }
 
-static int run(const bench_words *w, bench_args *a)
+static int run(bench_words *w, bench_args *a)
 {
-    char path[4096] = "";
     int rc = model_options_instance(&w->model, KV_F16, &a->open);
     rc = rc ? rc : read_lists(w, a);
     if (rc == EXIT_OK && w->kernels) {
         return bench_kernels(a);
     }
-    rc = rc ? rc : model_path_find(w->model.model, path, sizeof path);
-    a->path = path;
+    rc = rc ? rc : model_path_find(w->model.model, w->path, sizeof w->path);
+    a->path = w->path;
     a->prefill_given = w->prefill != NULL;
     return rc ? rc : w->verify ? bench_verify(a) : bench_model(a);
 }

@@ -76,7 +76,8 @@ static void write_head(json_w *w, const kernels_report *r, const kernel_speed_pl
 
 static bool wanted(const char *only, gguf_type type)
 {
-    return !only || strcmp(only, gguf_type_info_of((uint32_t)type).name) == 0;
+    const char *name = gguf_type_info_of((uint32_t)type).name;
+    return !only || (name && strcmp(only, name) == 0);
 }
 
 static int check_type(const char *only)
@@ -130,7 +131,7 @@ int bench_kernels(const bench_args *a)
     err e = {.offset = ERR_NO_OFFSET};
     cpu_limit limit;
     buf out = {0};
-    json_w w;
+    json_w w = {0};
     kernels_report r = {.json = a->as_json ? &w : NULL};
     int rc = check_type(a->type);
     if (rc != EXIT_OK) {

@@ -85,7 +85,7 @@ void bench_lanes_close(bench_lanes *l)
     if (!l) {
         return;
     }
-    for (size_t i = 0; i < l->n; i++) {
+    for (size_t i = 0; l->lanes && i < l->n; i++) {
         if (l->lanes[i].seq) {
             seq_cancel(l->lanes[i].seq);
         }
@@ -93,7 +93,7 @@ void bench_lanes_close(bench_lanes *l)
     while (engine_running(l->en) > 0) {
         engine_step(l->en);
     }
-    for (size_t i = 0; i < l->n; i++) {
+    for (size_t i = 0; l->lanes && i < l->n; i++) {
         session_close(l->lanes[i].session);
     }
     mem_free(l->lanes);

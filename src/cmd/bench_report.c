@@ -47,9 +47,10 @@ void bench_report_print_result(const bench_result *r)
 
 static void write_limits(json_w *w, const bench_report *r)
 {
-    const bench_limits *best = NULL;
+    const bench_limits none = {0};
+    const bench_limits *best = &none;
     for (size_t i = 0; i < r->n_limits; i++) {
-        best = !best || r->limits[i].threads > best->threads ? &r->limits[i] : best;
+        best = r->limits[i].threads > best->threads ? &r->limits[i] : best;
     }
     json_w_key(w, "limits");
     json_w_obj_open(w);
@@ -137,11 +138,11 @@ static void write_model(json_w *w, const bench_report *r)
     json_w_key(w, "repeats");
     json_w_u64(w, r->repeats);
     json_w_key(w, "load_ms");
-    json_w_fixed(w, r->start.load_ms, 1);
+    json_w_fixed(w, r->start.load_ms, 3);
     json_w_key(w, "first_load_ms");
-    json_w_fixed(w, r->start.first_ms, 1);
+    json_w_fixed(w, r->start.first_ms, 3);
     json_w_key(w, "first_token_ms");
-    json_w_fixed(w, r->start.first_token_ms, 1);
+    json_w_fixed(w, r->start.first_token_ms, 3);
 }
 
 int bench_report_print_json(const bench_report *r)

@@ -29,7 +29,7 @@ typedef struct variant { /* one way to compute the same */
 } variant;
 
 static const variant variants[] = {{0, 0}, {1, 0}, {5, 3}, {1, 7}, {1, MAX_NEIGHBOURS}, {0, MAX_NEIGHBOURS}};
-#define N_VARIANTS (sizeof variants / sizeof variants[0])
+enum { N_VARIANTS = sizeof variants / sizeof variants[0] };
 
 typedef struct difference {
     size_t position;
@@ -87,7 +87,7 @@ static status open_model(verify *v, kern_set set, size_t threads, size_t positio
     if (st == ST_OK && (!v->addrs || !v->logits)) {
         st = err_set(v->e, ST_NOMEM, NULL, "out of memory for the logits");
     }
-    for (size_t i = 0; st == ST_OK && i < all; i++) {
+    for (size_t i = 0; st == ST_OK && v->addrs && i < all; i++) {
         page_id id;
         st = page_pool_take(v->pages, &id);
         v->addrs[i] = st == ST_OK ? page_pool_addr(v->pages, id) : NULL;
@@ -131,6 +131,13 @@ static status step(const verify *v, size_t at, size_t n)
     return st;
 }
 
+static uint32_t bits_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
 static bool bits_differ(const verify *v, size_t at, size_t n, difference *d)
 {
     for (size_t i = 0; i < n; i++) {
@@ -139,7 +146,7 @@ static bool bits_differ(const verify *v, size_t at, size_t n, difference *d)
             continue;
         }
         size_t t = 0;
-        while (memcmp(is + t, should + t, sizeof *is) == 0) {
+        while (bits_of(is[t]) == bits_of(should[t])) {
             t++;
         }
         *d = (difference){at + i, t, is[t], should[t]};
@@ -178,7 +185,7 @@ static status make_reference(verify *v)
                      : err_set(v->e, ST_NOMEM, NULL, "out of memory for the logits of %zu tokens", wanted);
     }
     v->how = (variant){CHUNK, 0};
-    while (st == ST_OK && v->n < wanted) {
+    while (st == ST_OK && v->want && v->logits && v->n < wanted) {
         size_t n = wanted - v->n < CHUNK ? wanted - v->n : CHUNK;
         st = step(v, v->n, n);
         if (st == ST_OK) {
@@ -234,13 +241,6 @@ static status run_all(verify *v, char *sets, size_t cap, difference *d, bool *di
         }
     }
     return st;
-}
-
-static uint32_t bits_of(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
 }
 
 static void print_people(const verify *v, const char *sets, const difference *d)

@@ -20,7 +20,7 @@ typedef struct product {
     const kern_table *kern;
     kern_matrix w;
     size_t n_bytes; /* of w, as it is read */
-    const kern_act *act;
+    kern_act act;
     float *y;
     size_t n; /* outputs computed */
 } product;
@@ -30,7 +30,7 @@ static void matmul_task(void *arg, size_t task, size_t thread)
     const product *j = arg;
     size_t n0 = task * CHUNK, n1 = n0 + CHUNK < j->n ? n0 + CHUNK : j->n;
     (void)thread;
-    j->kern->matmul[j->w.type](&j->w, j->act, n0, n1, j->y, j->n + KERN_PANEL);
+    j->kern->matmul[j->w.type](&j->w, &j->act, n0, n1, j->y, j->n + KERN_PANEL);
 }
 
 static double best_ms(pool *p, product *j)
@@ -100,7 +100,6 @@ static status make_matrix(product *j, uint64_t max_bytes, void **mem, err *e)
 
 static status measure_rows(const kernel_speed_plan *plan, product *j, size_t m, err *e)
 {
-    kern_act act;
     kern_act_kind kind = kern_act_kind_of(j->w.type);
     float *x = mem_alloc_array(m * INPUTS, sizeof *x);
     uint8_t *bad = mem_calloc(m, 1);
@@ -112,9 +111,8 @@ static status measure_rows(const kernel_speed_plan *plan, product *j, size_t m, 
         for (size_t i = 0; i < m * INPUTS; i++) {
             x[i] = (float)(i % 61) * 0.03f - 0.9f;
         }
-        kern_act_init(&act, kind, m, INPUTS, act_mem);
-        plan->kern->act_prepare(&act, x, 0, m, bad);
-        j->act = &act;
+        kern_act_init(&j->act, kind, m, INPUTS, act_mem);
+        plan->kern->act_prepare(&j->act, x, 0, m, bad);
         double ms = best_ms(plan->p, j);
         double share = (double)j->n / (double)j->w.n;
         plan->each(plan->ctx, &(kernel_speed){.type = j->w.type,
