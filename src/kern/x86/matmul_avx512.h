@@ -22,7 +22,7 @@
 #include "kern/x86/avx512.h"
 
 #define MM_TILE     12 /* vectors of sums */
-#define MM_FEW_ROWS 6
+#define MM_FEW_ROWS KERN_ACT_SMALL
 #define MM_GROUP    4 /* rows that meet strips together */
 #define MM_PANELS   3 /* panels side by side */
 /* Bytes of a packed panel that are fetched ahead. */
@@ -85,6 +85,8 @@ typedef struct mm_few {
     MM_FEW_SHAPE(name, 4, 1)                                                              \
     MM_FEW_SHAPE(name, 5, 1)                                                              \
     MM_FEW_SHAPE(name, 6, 1)                                                              \
+    MM_FEW_SHAPE(name, 7, 1)                                                              \
+    MM_FEW_SHAPE(name, 8, 1)                                                              \
     MM_FEW_SHAPE(name, 3, 3)                                                              \
     MM_FEW_SHAPE(name, 4, 3)                                                              \
     MM_FEW_SHAPE(name, 5, 2)                                                              \
@@ -92,7 +94,8 @@ typedef struct mm_few {
     static const mm_few all_few_##name[MM_FEW_ROWS] = {                                   \
         {few_##name##_1x1, few_##name##_1x1, 1}, {few_##name##_2x1, few_##name##_2x1, 1}, \
         {few_##name##_3x1, few_##name##_3x3, 3}, {few_##name##_4x1, few_##name##_4x3, 3}, \
-        {few_##name##_5x1, few_##name##_5x2, 2}, {few_##name##_6x1, few_##name##_6x2, 2}}
+        {few_##name##_5x1, few_##name##_5x2, 2}, {few_##name##_6x1, few_##name##_6x2, 2}, \
+        {few_##name##_7x1, few_##name##_7x1, 1}, {few_##name##_8x1, few_##name##_8x1, 1}}
 
 /* Strips times rows r … r + MM_GROUP - 1; at, n: the chunk's place and length along k; acc: [panel][row][16]. */
 typedef void (*mm_add_fn)(const void *strips, size_t at, size_t n, const kern_act *a, size_t r, float *acc);
@@ -139,16 +142,15 @@ MM_INLINE size_t mm_ahead(size_t at, size_t panel_bytes, size_t panels)
     return MM_AHEAD + (at + MM_AHEAD >= panel_bytes ? (panels - 1) * panel_bytes : 0);
 }
 
-/* kern_act_at without a division: tiles are of KERN_ACT_TILE rows, or the only one. */
-MM_INLINE size_t mm_place(const kern_act *a, size_t r, size_t n, size_t i)
+/* kern_act_at of more than KERN_ACT_SMALL rows. */
+MM_INLINE size_t mm_place(size_t r, size_t n, size_t i)
 {
-    return a->tile == KERN_ACT_TILE ? (r / KERN_ACT_TILE * n + i) * KERN_ACT_TILE + r % KERN_ACT_TILE
-                                    : i * a->tile + r;
+    return (r / KERN_ACT_TILE * n + i) * KERN_ACT_TILE + r % KERN_ACT_TILE;
 }
 
 MM_INLINE const int8_t *mm_codes(const kern_act *a, size_t r, size_t run)
 {
-    return a->q + mm_place(a, r, a->n_runs, run) * KERN_ACT_RUN;
+    return a->q + mm_place(r, a->n_runs, run) * KERN_ACT_RUN;
 }
 
 MM_INLINE __m512i mm_load(const void *p)

@@ -131,7 +131,7 @@ MM_INLINE void add_bf16(const void *strips, size_t at, size_t n, const kern_act 
     const size_t runs = (n + RUN - 1) / RUN;
     const uint8_t *block = strips;
     __m512 acc[MM_TILE];
-    widen(a->bf16 + mm_place(a, row, a->n_runs, at / RUN) * RUN, a->tile, runs, values, MM_GROUP);
+    widen(a->bf16 + mm_place(row, a->n_runs, at / RUN) * RUN, KERN_ACT_TILE, runs, values, MM_GROUP);
     mm_load_sums(acc, sums, MM_GROUP * panels);
     for (size_t i = 0; i < runs; i++, block += sizeof(bf16_run)) {
         run_add(block, CHUNK_RUNS * sizeof(bf16_run), true, &values[i], acc, MM_GROUP, panels);

@@ -342,10 +342,14 @@ MM_INLINE void unpack(const uint8_t *panel, size_t at, size_t ahead, const gguf_
 MM_INLINE void add(const void *strips, size_t at, const gguf_type type, const kern_act *a, size_t row,
                    float *sums, const size_t panels)
 {
-    const size_t place = mm_place(a, row, a->n_blocks, at / 256);
-    const k_work x = {
-        strips,       sizeof(k_block),     0, mm_codes(a, row, at / KERN_ACT_RUN), a->tile * KERN_ACT_RUN,
-        a->d + place, a->sums + 16 * place};
+    const size_t place = mm_place(row, a->n_blocks, at / 256);
+    const k_work x = {strips,
+                      sizeof(k_block),
+                      0,
+                      mm_codes(a, row, at / KERN_ACT_RUN),
+                      KERN_ACT_TILE * KERN_ACT_RUN,
+                      a->d + place,
+                      a->sums + 16 * place};
     __m512 acc[MM_TILE];
     mm_load_sums(acc, sums, MM_GROUP * panels);
     block_add(&x, STRIP, type, acc, MM_GROUP, panels);

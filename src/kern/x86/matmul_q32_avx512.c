@@ -212,15 +212,16 @@ MM_INLINE void add(const void *strips, size_t at, size_t n, const gguf_type type
                    size_t row, float *sums, const size_t panels)
 {
     const int8_t *q = mm_codes(a, row, at / KERN_ACT_RUN);
-    const float *d = a->d + mm_place(a, row, a->n_blocks, at / 32);
-    const float *total = a->totals + mm_place(a, row, a->n_blocks, at / 32);
+    const float *d = a->d + mm_place(row, a->n_blocks, at / 32);
+    const float *total = a->totals + mm_place(row, a->n_blocks, at / 32);
     const uint8_t *block = strips;
     __m512 acc[MM_TILE];
     mm_load_sums(acc, sums, MM_GROUP * panels);
-    for (size_t b = 0; b < n / 32; b++, d += a->tile, total += a->tile, block += sizeof(q32_block)) {
+    for (size_t b = 0; b < n / 32;
+         b++, d += KERN_ACT_TILE, total += KERN_ACT_TILE, block += sizeof(q32_block)) {
         block_add(block, CHUNK_BLOCKS * sizeof(q32_block), STRIP, type, q + b % 2 * 32, d, total, acc,
                   MM_GROUP, panels);
-        q += b % 2 * a->tile * KERN_ACT_RUN;
+        q += b % 2 * KERN_ACT_TILE * KERN_ACT_RUN;
     }
     mm_store_sums(sums, acc, MM_GROUP * panels);
 }

@@ -16,12 +16,6 @@ typedef struct panels {
     __mmask16 last; /* outputs of the last one that exist */
 } panels;
 
-/* Row r of a group of MM_GROUP: the last one reaches back where there are no rows that fill a tile. */
-static size_t group_start(const kern_act *a, size_t r)
-{
-    return a->tile != KERN_ACT_TILE && r + MM_GROUP > a->m ? a->m - MM_GROUP : r;
-}
-
 static void store_rows(const panels *p, const float *acc, size_t r, size_t rows, float *y, size_t y_stride)
 {
     for (size_t i = 0; i < p->n; i++) {
@@ -51,11 +45,11 @@ static void panels_many(const panels *p, const kern_act *a, size_t r0, size_t r1
             many->unpack(p->first + i * p->panel_bytes, at, n, ahead, strips + i * many->strip_bytes);
         }
         for (size_t g = 0; g < groups; g++) {
-            many->add[p->n - 1](strips, at, n, a, group_start(a, r0 + g * MM_GROUP), acc[g]);
+            many->add[p->n - 1](strips, at, n, a, r0 + g * MM_GROUP, acc[g]);
         }
     }
     for (size_t g = 0; g < groups; g++) {
-        const size_t r = group_start(a, r0 + g * MM_GROUP);
+        const size_t r = r0 + g * MM_GROUP;
         store_rows(p, acc[g], r, r1 - r < MM_GROUP ? r1 - r : MM_GROUP, y, y_stride);
     }
 }
