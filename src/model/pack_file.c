@@ -23,7 +23,8 @@
 typedef enum file_state { FILE_WHOLE, FILE_NEW, FILE_AWAITED } file_state;
 
 struct pack_file {
-    int fd;
+    int fd;       /* for reading: what is mapped can never be written through */
+    int write_fd; /* of a new file until it is whole, holds the lock; else -1 */
     file_state state;
     pack_key key;
     uint64_t wait_ms;
@@ -105,19 +106,28 @@ static const char *look(pack_file *f, bool *unfinished)
     return NULL;
 }
 
-/* The path still means the file that is open: it was not removed, and no other one put in its place. */
-static bool still_there(const pack_file *f)
+/* The path still means the file that is open as fd: it was not removed, and no other one put in its place. */
+static bool still_there(const pack_file *f, int fd)
 {
     struct stat named, opened;
-    return lstat(f->path, &named) == 0 && fstat(f->fd, &opened) == 0 && named.st_ino == opened.st_ino &&
+    return lstat(f->path, &named) == 0 && fstat(fd, &opened) == 0 && named.st_ino == opened.st_ino &&
            named.st_dev == opened.st_dev;
 }
 
-static status close_fd(pack_file *f, status st)
+static void close_fds(pack_file *f)
 {
-    close(f->fd);
-    f->fd = -1;
-    return st;
+    if (f->fd >= 0) {
+        close(f->fd);
+    }
+    if (f->write_fd >= 0) {
+        close(f->write_fd);
+    }
+    f->fd = f->write_fd = -1;
+}
+
+static int open_to_read(const pack_file *f)
+{
+    return open(f->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 }
 
 /* The steps of opening: *done if the file is open now, else they are to be tried again. */
@@ -128,39 +138,43 @@ static status make_new(pack_file *f, const pack_file_options *opt, bool *done, e
     if (st != ST_OK) {
         return st;
     }
-    f->fd = open(f->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0400);
-    if (f->fd < 0) {
+    f->write_fd = open(f->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0400);
+    if (f->write_fd < 0) {
         return errno == EEXIST ? ST_OK : io_fail(f, e, "make");
     }
-    if (flock(f->fd, LOCK_EX | LOCK_NB) == 0 && still_there(f)) {
+    bool locked = flock(f->write_fd, LOCK_EX | LOCK_NB) == 0;
+    f->fd = open_to_read(f);
+    if (locked && f->fd >= 0 && still_there(f, f->fd) && still_there(f, f->write_fd)) {
         f->state = FILE_NEW;
         *done = true;
         return ST_OK;
     }
-    return close_fd(f, ST_OK); /* somebody took it for a dead one's in between */
+    close_fds(f); /* somebody took it for a dead one's in between */
+    return ST_OK;
 }
 
 /* A file that is neither whole nor being written, and locked by us: its name becomes free. */
 static status remove_bad(pack_file *f, const char *fault, err *e)
 {
-    if (!still_there(f)) {
-        return close_fd(f, ST_OK);
+    status st = ST_OK;
+    if (still_there(f, f->fd)) {
+        log_emit(LOG_WARN, "pack", "event=rewritten reason=\"%s\" path=\"%s\"", fault, f->path);
+        st = unlink(f->path) == 0 ? ST_OK : io_fail(f, e, "replace");
     }
-    log_emit(LOG_WARN, "pack", "event=rewritten reason=\"%s\" path=\"%s\"", fault, f->path);
-    return close_fd(f, unlink(f->path) == 0 ? ST_OK : io_fail(f, e, "replace"));
+    close_fds(f);
+    return st;
 }
 
 static status look_at_old(pack_file *f, bool *done, err *e)
 {
     struct stat sb;
     bool unfinished;
-    f->fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    f->fd = open_to_read(f);
     if (f->fd < 0) {
         return errno == ENOENT ? ST_OK : io_fail(f, e, "open");
     }
     if (fstat(f->fd, &sb) != 0 || !S_ISREG(sb.st_mode)) {
-        close(f->fd);
-        f->fd = -1;
+        close_fds(f);
         return err_set(e, ST_IO, NULL, "cannot use %s: it is not a regular file", f->path);
     }
     f->state = FILE_WHOLE;
@@ -203,7 +217,7 @@ status pack_file_open(const pack_file_options *opt, const pack_key *key, pack_fi
     if (!f) {
         return err_set(e, ST_NOMEM, NULL, "out of memory for a packed file");
     }
-    f->fd = -1;
+    f->fd = f->write_fd = -1;
     f->key = *key;
     f->wait_ms = opt->wait_ms ? opt->wait_ms : PACK_FILE_WAIT_MS;
     status st = pack_folder_path(opt->folder, key, f->path, e);
@@ -224,9 +238,7 @@ status pack_file_open(const pack_file_options *opt, const pack_key *key, pack_fi
 void pack_file_close(pack_file *f)
 {
     if (f) {
-        if (f->fd >= 0) {
-            close(f->fd);
-        }
+        close_fds(f);
         mem_free(f->header);
         mem_free(f);
     }
@@ -238,13 +250,13 @@ void pack_file_close(pack_file *f)
 static status write_image(void *ctx, const void *data, size_t n, err *e)
 {
     pack_file *f = ctx;
-    if (!write_at(f->fd, data, n, f->at)) {
+    if (!write_at(f->write_fd, data, n, f->at)) {
         return io_fail(f, e, "write");
     }
     f->at += n;
     if (f->at - f->synced >= SYNC_BYTES) {
         f->synced = f->at;
-        return fdatasync(f->fd) == 0 ? ST_OK : io_fail(f, e, "write");
+        return fdatasync(f->write_fd) == 0 ? ST_OK : io_fail(f, e, "write");
     }
     return ST_OK;
 }
@@ -257,7 +269,7 @@ static status take_room(pack_file *f, uint64_t n_bytes, err *e)
         errno = EFBIG; /* going over it would be a signal */
         return io_fail(f, e, "write");
     }
-    if (fallocate(f->fd, 0, 0, (off_t)n_bytes) == 0 || errno == EOPNOTSUPP || errno == ENOSYS) {
+    if (fallocate(f->write_fd, 0, 0, (off_t)n_bytes) == 0 || errno == EOPNOTSUPP || errno == ENOSYS) {
         return ST_OK;
     }
     return io_fail(f, e, "write");
@@ -270,11 +282,11 @@ static status write_header(pack_file *f, const pack_plan *plan, const uint8_t di
         return err_set(e, ST_NOMEM, NULL, "out of memory for the header of %s", f->path);
     }
     pack_header_make(plan, &f->key, digest, header);
-    status st = fsync(f->fd) == 0 ? ST_OK : io_fail(f, e, "write");
+    status st = fsync(f->write_fd) == 0 ? ST_OK : io_fail(f, e, "write");
     if (st == ST_OK && gguf_changed(plan->file)) {
         st = err_set(e, ST_MODEL_CHANGED, NULL, "the model changed while %s was written", f->path);
     }
-    if (st == ST_OK && (!write_at(f->fd, header, (size_t)f->n_header, 0) || fsync(f->fd) != 0)) {
+    if (st == ST_OK && (!write_at(f->write_fd, header, (size_t)f->n_header, 0) || fsync(f->write_fd) != 0)) {
         st = io_fail(f, e, "write");
     }
     if (st != ST_OK) {
@@ -300,10 +312,11 @@ static status write_file(pack_file *f, const pack_plan *plan, pool *p, const pac
         st = write_header(f, plan, digest, e);
     }
     if (st != ST_OK) { /* give the room back; that it is unfinished shows anyhow */
-        (void)!ftruncate(f->fd, 0);
+        (void)!ftruncate(f->write_fd, 0);
     }
     f->state = st == ST_OK ? FILE_WHOLE : f->state;
-    (void)flock(f->fd, LOCK_UN);
+    close(f->write_fd); /* the lock goes with it */
+    f->write_fd = -1;
     return st;
 }
 

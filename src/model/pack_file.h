@@ -5,7 +5,8 @@
  * opened before a process shuts itself in and filled or mapped after, when there are only descriptors; so nothing
  * is ever renamed. Instead:
  *
- *   - a new file is made by O_EXCL, readable only (0400), and locked by who made it (flock);
+ *   - a new file is made by O_EXCL, readable only (0400), and locked by who made it (flock); what it is written
+ *     through is closed as soon as it is whole;
  *   - the image is written and made durable, then the header, then that is made durable. A file without a whole,
  *     right header is unfinished, whatever it holds;
  *   - an unfinished or bad file that nobody holds locked is removed by the next who wants its name, or who makes

@@ -116,10 +116,8 @@ static status stream_steps(fill_job *job, pool *p, unsigned char *buffers[2], co
         size_t n = (size_t)(s->image_to - s->image_from);
         job->step = s;
         job->out = buffers[i % 2];
-        memset(job->out, 0, n < PACK_ALIGN ? n : 0);
-        if (n >= PACK_ALIGN) {
-            memset(job->out + n - PACK_ALIGN, 0, PACK_ALIGN); /* what only fills up to the alignment */
-        }
+        size_t tail = n < PACK_ALIGN ? n : PACK_ALIGN;
+        memset(job->out + n - tail, 0, tail); /* some of it may only fill up to the next matrix */
         run_step(job, p);
         if (job->written != ST_OK || job->hashed != ST_OK) {
             break;

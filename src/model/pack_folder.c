@@ -32,8 +32,9 @@ status pack_folder_path(const char *folder, const pack_key *key, char path[PACK_
 status pack_folder_make(const char *folder, err *e)
 {
     char path[PACK_PATH_MAX];
-    if (strlen(folder) >= sizeof path) {
-        return err_set(e, ST_IO, NULL, "the path of the folder for packed weights is too long");
+    if (!*folder || strlen(folder) >= sizeof path) {
+        return err_set(e, ST_IO, NULL, "the path of the folder for packed weights is %s",
+                       *folder ? "too long" : "empty");
     }
     strcpy(path, folder);
     for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {

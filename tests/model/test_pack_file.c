@@ -125,6 +125,7 @@ static bool use_file(char path[PACK_PATH_MAX])
     err e = {0};
     assert_int_equal(pack_folder_path(folder, &rig.key, path, NULL), ST_OK);
     bool there = lstat(path, &before) == 0;
+    int held = open(path, O_RDONLY | O_CLOEXEC); /* so that another file cannot get its number */
     pack_file *f = open_file();
     assert_string_equal(pack_file_path(f), path);
     if (complete(f, &e) != ST_OK) {
@@ -132,6 +133,9 @@ static bool use_file(char path[PACK_PATH_MAX])
     }
     check_image(f);
     pack_file_close(f);
+    if (held >= 0) {
+        close(held);
+    }
     assert_int_equal(lstat(path, &after), 0);
     assert_int_equal(after.st_mode & 07777, 0400);
     return there && before.st_ino == after.st_ino;
