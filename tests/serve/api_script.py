@@ -322,12 +322,12 @@ class Streams(unittest.TestCase):
             self.assertTrue(line)
             text += line
             kept += b'"a "' in text and sign in line
-        d.open_gate()
+        d.gate.touch()
         return (text + r.read()).decode()
 
     def test_comments_between_tokens(self):
         with Daemon(keepalive=100) as d:
-            c, r = d.stream(f"say a until {d.gate} say b")
+            c, r = d.stream("say a gate say b")
             text = self.quiet_part(d, r, b": keep-alive")
             c.close()
             before, after = text.index('"a "'), text.index('"b "')
@@ -337,8 +337,8 @@ class Streams(unittest.TestCase):
     def test_empty_deltas(self):
         with Daemon(keepalive=100, keepalive_kind="delta") as d:
             for path, empty in ("/v1/completions", {"text": ""}), ("/v1/chat/completions", {"delta": {"content": ""}}):
-                d.close_gate()
-                c, r = d.stream(f"say a until {d.gate} say b", path=path)
+                d.gate.unlink(missing_ok=True)
+                c, r = d.stream("say a gate say b", path=path)
                 text = self.quiet_part(d, r, b'""' if "chat" not in path else b'"content":""')
                 c.close()
                 self.assertNotIn("\n:", "\n" + text)

@@ -2,7 +2,7 @@
 is serve_main (around stub_worker.py) or `hearth`. Standard library only.
 
 That something was sent says nothing of when the other side sees it: a test waits for what can be seen of it (until, saw,
-has_queued), and holds back what must come later with a stub that waits for a file (Daemon.gate). Upper limits of time are there
+has_queued), and holds back what must come later with a stub that waits at a gate (Daemon.gate). Upper limits of time are there
 where a document promises one (END_IN) or to end what hangs (PATIENCE)."""
 import http.client
 import json
@@ -29,7 +29,7 @@ class Daemon:
     def __init__(self, *mode, options=(), argv=None, wait=True, **named):
         self.dir = tempfile.TemporaryDirectory()
         self.seen = os.path.join(self.dir.name, "seen")
-        self.gate = os.path.join(self.dir.name, "gate")  # for a prompt: f"until {d.gate}"
+        self.gate = pathlib.Path(self.dir.name, "gate")  # opens the stub's word of that name
         options = [*options, *(w for k, v in named.items() for w in ("-o", f"{k}={v}"))]
         worker = [sys.executable, str(HERE / "stub_worker.py"), self.seen, *mode]
         self.process = subprocess.Popen(argv or [SERVE, *options, *worker], stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
@@ -47,12 +47,6 @@ class Daemon:
                 self.port = int(line.rsplit(":", 1)[1])
                 self.listening.set()
         self.listening.set()
-
-    def open_gate(self):
-        pathlib.Path(self.gate).touch()
-
-    def close_gate(self):
-        pathlib.Path(self.gate).unlink(missing_ok=True)
 
     def end(self, sig=signal.SIGTERM):
         """Returns (exit status, seconds)."""

@@ -98,12 +98,12 @@ class Base(unittest.TestCase):
 class Deaths(Base):
     def test_death_in_a_reply(self):
         with Supervised("lanes", "1") as d:
-            c, r = d.stream(f"say a until {d.gate} die")
+            c, r = d.stream("say a gate die")
             whole, got = d.later("say b hang")
             self.assertTrue(d.saw("say b hang"))
             waiting, waited = d.later("say c")
             self.assertTrue(d.has_queued(1))
-            d.open_gate()
+            d.gate.touch()
             self.assert_ends_with(r, "worker_crashed")
             whole.join()
             waiting.join()
@@ -251,7 +251,7 @@ class Stalls(Base):
         for prompt in "ignore say a hang", "say a freeze":
             with self.subTest(prompt), tempfile.TemporaryDirectory() as t, \
                     Supervised("and", sys.executable, STUB, t + "/seen2", grace=500, stall=60000) as d:
-                other, got = d.later(f"say x until {d.gate} say y", model="stub-2")
+                other, got = d.later("say x gate say y", model="stub-2")
                 deaf, r = d.stream(prompt)
                 r.readline()
                 if "freeze" in prompt:
@@ -260,7 +260,7 @@ class Stalls(Base):
                 deaf.close()
                 self.assertTrue(d.logs('"stub"', "worker=gone", "cause=cancel_unanswered"), d.log)
                 self.assertEqual(d.code("say b", model="stub"), "ok")
-                d.open_gate()
+                pathlib.Path(t, "gate").touch()
                 other.join()
                 self.assertEqual(got[0][2]["choices"][0]["text"], "x y ")
                 self.assertEqual(d.logged('"stub-2"', "worker=gone"), 0)
@@ -300,11 +300,11 @@ class Stalls(Base):
 
     def test_deadline_in_the_queue(self):
         with Supervised("lanes", "1") as d:
-            busy = [d.later(f"until {d.gate} say a") for _ in range(2)]
+            busy = [d.later("gate say a") for _ in range(2)]
             self.assertTrue(until(lambda: len(d.seen_prompts()) == 2))
             status, _, body = d.complete("say never", hearth={"deadline_ms": 300})
             self.assertEqual((status, body["error"]["code"]), (504, "timeout"))
-            d.open_gate()
+            d.gate.touch()
             for t, got in busy:
                 t.join()
                 self.assertEqual(got[0][0], 200)
@@ -323,10 +323,10 @@ class Models(Base):
 
     def test_one_dies(self):
         with tempfile.TemporaryDirectory() as t, Supervised("and", sys.executable, STUB, t + "/seen2") as d:
-            c, r = d.stream(f"say a until {d.gate} say b", model="stub-2")
+            c, r = d.stream("say a gate say b", model="stub-2")
             for _ in range(3):
                 self.assertEqual(d.code("say x die"), (503, "worker_crashed"))
-            d.open_gate()
+            pathlib.Path(t, "gate").touch()
             self.assertEqual(events(r)[-1], "[DONE]")
             c.close()
             self.assertEqual(d.logged('"stub-2"', "worker=gone"), 0)
@@ -355,7 +355,7 @@ class Models(Base):
             with Supervised("lanes", "1", keys=f.name) as d:
                 def ask(key, prompt):
                     return Keyed(d, key, prompt)
-                first = [ask("alice", f"until {d.gate} say a") for _ in range(2)]
+                first = [ask("alice", "gate say a") for _ in range(2)]
                 self.assertTrue(until(lambda: len(d.seen_prompts()) == 2))
                 crowd = []
                 for i in range(6):
@@ -363,7 +363,7 @@ class Models(Base):
                     self.assertTrue(d.has_queued(i + 1))
                 bob = ask("bob", "say bob")
                 self.assertTrue(d.has_queued(7))
-                d.open_gate()
+                d.gate.touch()
                 for x in first + crowd + [bob]:
                     self.assertEqual(x.answer()[0], 200)
                 self.assertEqual([p for p in d.seen_prompts()[2:]],
@@ -408,16 +408,16 @@ class Ends(Base):
 
     def test_replies_may_finish(self):
         with Supervised("lanes", "1") as d:
-            c, r = d.stream(f"say a until {d.gate} say b")
+            c, r = d.stream("say a gate say b")
             r.readline()
-            prefill = Waiting(d, f"until {d.gate} say c")
-            self.assertTrue(d.saw(f"until {d.gate} say c"))
+            prefill = Waiting(d, "gate say c")
+            self.assertTrue(d.saw("gate say c"))
             queued_one = Waiting(d, "say never")
             self.assertTrue(d.has_queued(1))
             end = threading.Thread(target=self.finish, args=(d,))
             end.start()
             self.assertTrue(d.logs("event=stopping"))
-            d.open_gate()
+            d.gate.touch()
             data = events(r)
             self.assertEqual(data[-1], "[DONE]")
             status, body = prefill.answer()
@@ -475,13 +475,13 @@ class Ends(Base):
 
     def test_no_new_requests(self):
         with Supervised(drain=2 * PATIENCE * 1000) as d:
-            c, r = d.stream(f"say a until {d.gate} say b")
+            c, r = d.stream("say a gate say b")
             r.readline()
             d.process.send_signal(signal.SIGTERM)
             self.assertTrue(d.logs("event=stopping"))
             with socket.socket() as s:
                 self.assertNotEqual(s.connect_ex(("127.0.0.1", d.port)), 0)
-            d.open_gate()
+            d.gate.touch()
             self.assertEqual(events(r)[-1], "[DONE]")
             c.close()
 
