@@ -453,6 +453,7 @@ static void time_without_the_daemon_does_not_count(void **state)
     assert_false(c.lost);
     bench_until_later(&b, client_is_over, &c);
     assert_true(c.lost);
+    bench_until(&b, has_started_twice_and_is_ready, &b); /* a death is counted when its process is gone */
     assert_int_equal(bench_info(&b).n_deaths[WORKER_STALLED], 1);
     bench_close(&b);
 }
