@@ -17,7 +17,7 @@ PATIENCE = 120.0  # seconds for anything that must come; generous, sanitizers ar
 GONE_IN = float(os.environ.get("HEARTH_TEST_GONE_S", "5"))  # seconds for an exit that must be quick
 
 COMMAND = []  # set by worker_script.py
-MODELS = {}   # "bpe": context 512, "spm": context 512, "long": bpe with context 8192
+MODELS = {}   # "bpe": context 512, "spm": context 512, "long": bpe with context 8192, "ember": the bundled one
 
 
 class Worker:
