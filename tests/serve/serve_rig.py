@@ -17,7 +17,6 @@ import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-EMBER = HERE.parents[1] / "models" / "ember" / "ember.gguf"
 PATIENCE = 60  # seconds for anything that must come
 END_IN = float(os.environ.get("HEARTH_TEST_END_S", "5"))  # of a daemon and its workers (FAILURES L1)
 GROUP, SERVE, *MODEL = sys.argv[1:]
