@@ -19,7 +19,7 @@ import time
 import unittest
 from random import Random
 
-from serve_rig import END_IN, GROUP, HERE, MODEL, PATIENCE, SERVE, Daemon, alive, events, post, read_all, state_of, until
+from serve_rig import END_IN, GROUP, HERE, MODEL, PATIENCE, SERVE, Daemon, alive, events, post, read_all, state_of, text_of, until
 
 STUB = str(HERE / "stub_worker.py")
 
@@ -499,6 +499,7 @@ class Ends(Base):
 class Real(Base):
     """hearth serve and its sandboxed worker; the model makes thousands of tokens, about a second's worth."""
     LONG = {"max_tokens": 8000, "ignore_eos": True, "seed": 3}
+    HELD = {**LONG, "n": 4}  # as a stream more than daemon and sockets hold: it cannot end unread
 
     def daemon(self, *options):
         return Supervised(argv=[SERVE, "serve", "-m", MODEL[0], "--port", "0", "--threads", "1", *options])
@@ -506,12 +507,12 @@ class Real(Base):
     def test_killed_in_a_reply(self):
         with self.daemon() as d:
             text = d.complete("Once", **self.LONG)[2]["choices"][0]["text"]
-            c, r = d.stream("Once", **self.LONG)
+            c, r = d.stream("Once", **self.HELD)
             first = r.readline()
             os.kill(d.worker_pids()[0], signal.SIGKILL)
             data = [first.decode()[6:]] + events(r)
             self.assertEqual(json.loads(data[-1])["error"]["code"], "worker_crashed")
-            heard = "".join(json.loads(x)["choices"][0]["text"] for x in data[:-1])
+            heard = text_of([json.loads(x) for x in data[:-1]])
             self.assertTrue(text.startswith(heard))  # what came before is the undisturbed reply's beginning
             self.assertEqual(d.complete("Once", **self.LONG)[2]["choices"][0]["text"], text)
             self.assertEqual(len(d.worker_pids()), 2)
@@ -521,7 +522,7 @@ class Real(Base):
         """C8 and the stall: nobody leaves, and somebody does."""
         for leaves in False, True:
             with self.subTest(leaves), self.daemon("--stall-timeout", "60" if leaves else "2", "--cancel-grace", "0.5") as d:
-                c, r = d.stream("Once", **self.LONG)
+                c, r = d.stream("Once", **self.HELD)
                 r.readline()
                 os.kill(d.worker_pids()[0], signal.SIGSTOP)
                 if leaves:
@@ -533,15 +534,15 @@ class Real(Base):
                 c.close()
 
     def test_client_leaves(self):
-        """C1: the lane is idle again."""
+        """C1: the lanes are idle again."""
         with self.daemon() as d:
             for stream in True, False:
-                s = d.raw(post({"prompt": "Once", "stream": stream, **self.LONG}))
-                self.assertTrue(until(lambda: metric(d, "hearth_worker_running") == 1))
+                s = d.raw(post({"prompt": "Once", "stream": stream, **self.HELD}))
+                self.assertTrue(until(lambda: metric(d, "hearth_worker_running") == 4))
                 s.close()
                 self.assertTrue(until(lambda: metric(d, "hearth_worker_running") == 0))
-            self.assertTrue(until(lambda: metric(d, "hearth_worker_requests_cancelled_total") == 2))
-            self.assertEqual(metric(d, "hearth_cancelled_total"), 2)
+            self.assertTrue(until(lambda: metric(d, "hearth_worker_requests_cancelled_total") == 8))
+            self.assertEqual(metric(d, "hearth_cancelled_total"), 8)
             self.assertEqual(len(d.worker_pids()), 1)
 
     def test_a_thousand_requests_with_random_disconnects(self):
@@ -588,7 +589,7 @@ class Real(Base):
             d.end()
             c.close()
         with self.daemon("--drain-timeout", "0") as d:
-            c, r = d.stream("Once", **self.LONG)
+            c, r = d.stream("Once", **self.HELD)
             r.readline()
             rc, seconds = d.end()
             self.assertEqual(rc, 0)
@@ -599,7 +600,7 @@ class Real(Base):
 
     def test_no_orphan(self):
         d = self.daemon()
-        c, r = d.stream("Once", **self.LONG)
+        c, r = d.stream("Once", **self.HELD)
         r.readline()
         pid = d.worker_pids()[0]
         d.process.kill()
