@@ -156,8 +156,12 @@ class Worker:
         folder = f"/proc/{self.proc.pid}/task"
         found = {}
         for tid in os.listdir(folder):
-            with open(f"{folder}/{tid}/status", encoding="utf-8") as f:
-                lines = dict(x.split(":", 1) for x in f)
+            try:
+                with open(f"{folder}/{tid}/status", encoding="utf-8") as f:
+                    lines = dict(x.split(":", 1) for x in f)
+            except (FileNotFoundError, ProcessLookupError):  # it has ended since it was listed
+                found[tid] = (False, "", "")
+                continue
             found[tid] = (lines["State"].split()[0] == "S", lines["voluntary_ctxt_switches"], lines["nonvoluntary_ctxt_switches"])
         return found
 
