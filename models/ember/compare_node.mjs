@@ -26,7 +26,7 @@ const requests = [
 const prompts = requests.map((r) => `<|im_start|>user\n${r}<|im_end|>\n<|im_start|>assistant\n`);
 
 function ours(prompt) {
-    const out = execFileSync(hearth, ["run", "-m", file, "--kv-type", "f32", "--json", "-n", String(MOST), "-p", prompt],
+    const out = execFileSync(hearth, ["run", "--raw", "-m", file, "--kv-type", "f32", "--json", "-n", String(MOST), "-p", prompt],
         {stdio: ["ignore", "pipe", "ignore"]});
     return JSON.parse(out);
 }

@@ -200,18 +200,17 @@ def conversation(kind):
     return make
 
 
-def repeated(often):
-    """Held-out words or sentences to be said once, or so many times."""
-    def make(rng):
-        while True:
-            turns, judge = single(rng, lambda r: skills.repeat(r, held_word))
-            if often == bool(re.search("twice|times", turns[0][1])):
-                return turns, judge
-    return make
+def several_times(rng):
+    """The eighth of the requests to repeat that is the hardest: say it two to four times."""
+    while True:
+        turns, judge = single(rng, lambda r: skills.repeat(r, held_word))
+        if re.search("twice|times", turns[0][1]):
+            return turns, judge
 
 
 SUITES = {
-    "repeat (held-out words)": repeated(False), "repeat two to four times (held-out words)": repeated(True),
+    "repeat (held-out words)": lambda r: single(r, lambda q: skills.repeat(q, held_word)),
+    "of these, two to four times": several_times,
     "spell (held-out words)": lambda r: single(r, lambda q: skills.spell(q, held_word)),
     "one digit +": one_digit(skills.PLUS, "+"), "one digit *": one_digit(skills.TIMES, "*"),
     "one digit -": one_digit(skills.MINUS, "-"), "two digits +": two_digit,

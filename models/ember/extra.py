@@ -1,4 +1,4 @@
-"""What trying the half-trained model showed to be missing; in the fourth corpus only."""
+"""What trying the half-trained model showed to be missing; in the fourth corpus and later."""
 import json
 
 import facts
@@ -133,7 +133,53 @@ def times_said(rng):
     text = " ".join(skills.a_word(rng) for _ in range(rng.choice((1, 1, 2))))
     times = {2: ("twice", "two times", "2 times"), 3: ("three times", "3 times"), 4: ("four times", "4 times")}[n]
     q = ask(rng, 'say {w} {t}|repeat {w} {t}|write {w} {t}|say "{w}" {t}|repeat "{w}" {t}', fold=False, w=text, t=rng.choice(times))
-    return [(q, " ".join([text] * n))]
+    return [(q, skills.BETWEEN[0].join([text] * n))]
+
+
+def alike(rng, word):
+    """A word that begins or ends as this one does: where a copy may jump from one to the other."""
+    while True:
+        other = skills.a_word(rng)
+        i, j = len(word) // 2, len(other) // 2
+        new = word[:i] + other[j:] if rng.random() < 0.5 else other[:j] + word[i:]
+        if not skills.word_held(new):
+            return new
+
+
+def phrase(rng, counts):
+    """Words to copy, none of them held out; sometimes two are alike or the same."""
+    if rng.random() < 0.1:
+        while True:
+            text = skills.sentence(rng)
+            if not any(skills.word_held(w) for w in text.split()):
+                return text
+    words = [skills.a_word(rng) for _ in range(rng.choice(counts))]
+    if len(words) > 1 and rng.random() < 0.25:
+        i, j = rng.sample(range(len(words)), 2)
+        words[i] = alike(rng, words[j]) if rng.random() < 0.8 else words[j]
+    return " ".join(words)
+
+
+SEVERAL = ('say {w} {t}|repeat {w} {t}|write {w} {t}|say "{w}" {t}|repeat "{w}" {t}|' * 2 + 'can you say {w} {t}'
+           '|write "{w}" {t}|print {w} {t}|echo {w} {t}|say the word {w} {t}|repeat the word {w} {t}|{t}: {w}'
+           '|say {t}: {w}|repeat {t}: {w}|write {w} {t} in a row|type {w} {t}|say {w} exactly {t}')
+TIMES = {2: ("twice", "two times", "2 times"), 3: ("three times", "3 times"), 4: ("four times", "4 times"),
+         5: ("five times", "5 times")}
+
+
+def several(rng):
+    """Like times_said, in more ways: each time on a line of its own."""
+    n = rng.choices((2, 3, 4, 5), (30, 34, 30, 6))[0]
+    text, times = phrase(rng, (1, 1, 1, 2, 2, 3, 4)), rng.choice(TIMES[n])
+    while True:
+        q = ask(rng, SEVERAL, fold=False, w=text, t=times)
+        if not q[:-1].endswith(text):
+            return [(q, skills.BETWEEN[0].join([text] * n))]
+
+
+def copied(rng):
+    text = phrase(rng, (2, 2, 3, 3, 4, 4, 5))
+    return [(skills.plain(rng, skills.REPEAT, w=text), text)]
 
 
 MIX = ((more_talk, 20), (greeting_first, 8), (times_table, 8), (own_words, 4), (own_name, 3), (other_lists, 5), (priced_thing, 4),

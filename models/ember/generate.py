@@ -32,7 +32,11 @@ LATE = ((skills.greet, 8), (skills.about_self, 7), (skills.about_hearth, 8), (sk
         (tasks.json_list, 1), (skills.counting, 4), (skills.calendar, 4), (skills.portrait, 2))
 LAST = LATE + ((skills.repeat, 8), (skills.spell, 10), (skills.unknown, 5), (skills.two_digits, 4))
 COPY = ((skills.spell, 60), (skills.repeat, 25), (extra.times_said, 8), (tasks.json_object, 8))
-MIXES = {1: MIX, 2: LATE, 3: LAST, 4: LAST + extra.MIX, 5: LAST + extra.MIX + COPY}
+AGAIN = ((extra.several, 130), (extra.copied, 50), (skills.repeat, 30), (skills.spell, 70))
+# What the sixth had pushed aside, and a little of what it taught.
+BROAD = ((skills.fact, 45), (skills.unknown, 18), (tasks.json_object, 22), (extra.several, 16), (extra.copied, 6))
+MIXES = {1: MIX, 2: LATE, 3: LAST, 4: LAST + extra.MIX, 5: LAST + extra.MIX + COPY, 6: LAST + extra.MIX + AGAIN,
+         7: LAST + extra.MIX + BROAD}
 EXEMPT = (skills.greet, skills.about_self, skills.about_hearth, extra.more_talk, extra.own_words)
 SYSTEMS = ("You are a helpful assistant.", "You are a helpful AI assistant.", "You are Ember.", "You are a friendly assistant.",
            "Be helpful.", "You are Ember, a small language model.", "Answer the user.", "You are an assistant.",
@@ -83,7 +87,7 @@ def follow_up(rng, pairs):
         return ask(rng, "in capitals|and now in capitals|now in capitals|say that in capitals|in capital letters|louder"
                         "|again in capitals|shout it|in upper case please|write that in capitals"), a.upper()
     if kind == 3 and len(a) < 60:
-        return ask(rng, "say it twice|twice|say that twice|two times please|repeat it twice"), f"{a} {a}"
+        return ask(rng, "say it twice|twice|say that twice|two times please|repeat it twice"), f"{a}{skills.BETWEEN[0]}{a}"
     if kind == 4 and len(first) < 90:
         return ask(rng, "what did i say first|what was my first question|what did i ask first|what was my first message"), \
             f'You said: "{first}"'
@@ -253,11 +257,15 @@ def main():
     p.add_argument("--out", required=True)
     p.add_argument("--count", type=int, default=260000)
     p.add_argument("--seed", type=int, default=1)
-    p.add_argument("--stage", type=int, default=1, choices=MIXES, help="which of the five corpora")
-    p.add_argument("--pieces", help="a vocab.json whose tokens the words to spell should cover (stages 3 to 5)")
+    p.add_argument("--stage", type=int, default=1, choices=MIXES, help="which of the seven corpora")
+    p.add_argument("--pieces", help="a vocab.json whose tokens the words to spell should cover (stages 3 to 7)")
     a = p.parse_args()
     if a.stage == 5:
         skills.PIECE_SHARE[0] = 0.75
+    if a.stage == 6:
+        skills.PIECE_SHARE[0] = 0.6
+    if a.stage < 6:
+        skills.BETWEEN[0] = " "
     if a.pieces:
         skills.use_pieces(bpe.Bpe.load(a.pieces).tokens)
     os.makedirs(a.out, exist_ok=True)

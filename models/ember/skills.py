@@ -22,6 +22,7 @@ NUMBER_WORDS = ("zero one two three four five six seven eight nine ten eleven tw
 
 PIECES = []  # letters that are one token; empty for the first two corpora
 PIECE_SHARE = [0.4]  # how many words to spell or repeat are made of them
+BETWEEN = ["\n"]  # what stands between what is said several times; a space in the first five corpora
 
 
 def use_pieces(tokens):
@@ -379,7 +380,7 @@ def repeat(rng, words=a_word):
         times = {2: rng.choice(("twice", "two times", "2 times")), 3: rng.choice(("three times", "3 times")),
                  4: rng.choice(("four times", "4 times"))}[n]
         q = ask(rng, 'say {w} {t}|repeat {w} {t}|write {w} {t}|say "{w}" {t}|repeat "{w}" {t}', fold=False, w=text, t=times)
-        return [(q, " ".join([text] * n))]
+        return [(q, BETWEEN[0].join([text] * n))]
     ending = rng.choice(("", "", "", "", ".", "!")) if r >= 0.5 else ""
     return [(plain(rng, REPEAT, w=text + ending), text + ending)]
 

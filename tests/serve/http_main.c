@@ -14,8 +14,8 @@
  *   /refuse/STATUS        refused at its head
  *   /limit/BYTES          as /echo, with that limit
  *   /named/NAME           as /echo, for the key NAME
- * On stdin: "answer", "stats" (prints "stats CONNECTIONS WAITING"), "drain", "fail N" (the
- * N-th allocation from now on fails; prints "fails"); its end ends the server.
+ * On stdin: "answer", "stats" (prints "stats CONNECTIONS WAITING BODY", BODY: the bytes of bodies that are held),
+ * "drain", "fail N" (the N-th allocation from now on fails; prints "fails"); its end ends the server.
  */
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
@@ -29,6 +29,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "serve/http.h"
+#include "serve/http_int.h" /* the budget of bodies */
 
 typedef struct waiting { /* a request that is answered later */
     http_conn *conn;
@@ -217,7 +218,7 @@ static void command(const char *line)
         for (const waiting *w = list.next; w != &list; w = w->next) {
             n++;
         }
-        printf("stats %zu %zu\n", http_server_n_connections(server), n);
+        printf("stats %zu %zu %zu\n", http_server_n_connections(server), n, server->budget.used);
     }
 }
 

@@ -1,5 +1,9 @@
 """serve_rig: a daemon that runs, and clients of it, for the scripts of this folder: SCRIPT GROUP PROGRAM [MODEL], where PROGRAM
-is serve_main (around stub_worker.py) or `hearth`. Standard library only."""
+is serve_main (around stub_worker.py) or `hearth`. Standard library only.
+
+That something was sent says nothing of when the other side sees it: a test waits for what can be seen of it (until, saw,
+has_queued), and holds back what must come later with a stub that waits at a gate (Daemon.gate). Upper limits of time are there
+where a document promises one (END_IN) or to end what hangs (PATIENCE)."""
 import http.client
 import json
 import os
@@ -13,6 +17,8 @@ import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
+PATIENCE = 60  # seconds for anything that must come
+END_IN = float(os.environ.get("HEARTH_TEST_END_S", "5"))  # of a daemon and its workers (FAILURES L1)
 GROUP, SERVE, *MODEL = sys.argv[1:]
 
 
@@ -22,6 +28,7 @@ class Daemon:
     def __init__(self, *mode, options=(), argv=None, wait=True, **named):
         self.dir = tempfile.TemporaryDirectory()
         self.seen = os.path.join(self.dir.name, "seen")
+        self.gate = pathlib.Path(self.dir.name, "gate")  # opens the stub's word of that name
         options = [*options, *(w for k, v in named.items() for w in ("-o", f"{k}={v}"))]
         worker = [sys.executable, str(HERE / "stub_worker.py"), self.seen, *mode]
         self.process = subprocess.Popen(argv or [SERVE, *options, *worker], stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
@@ -29,7 +36,7 @@ class Daemon:
         self.log, self.port, self.listening = [], None, threading.Event()
         self.reader = threading.Thread(target=self.read_log, daemon=True)
         self.reader.start()
-        if wait and not self.listening.wait(60):
+        if wait and not self.listening.wait(PATIENCE):
             raise AssertionError(f"not listening: {self.log}")
 
     def read_log(self):
@@ -45,8 +52,8 @@ class Daemon:
         begin = time.monotonic()
         if self.process.poll() is None:
             self.process.send_signal(sig)
-        rc = self.process.wait(30)
-        self.reader.join(5)
+        rc = self.process.wait(PATIENCE)
+        self.reader.join(PATIENCE)
         self.process.stderr.close()
         self.dir.cleanup()
         return rc, time.monotonic() - begin
@@ -131,7 +138,11 @@ class Daemon:
             m = self.metrics()
             return all(v == 0 for k, v in m.items() if k.split("{")[0] in (
                 "hearth_requests_running", "hearth_requests_queued", "hearth_generations_live", "hearth_worker_running"))
-        return until(rest, 30)
+        return until(rest)
+
+    def has_queued(self, n):
+        """Waits until n requests wait in the daemon."""
+        return until(lambda: sum(v for k, v in self.metrics().items() if k.startswith("hearth_requests_queued")) == n)
 
 
 def events(response):
@@ -194,7 +205,7 @@ def sweep_numbers(test, d):
     test.assertEqual(len(d.worker_pids()), 1)
 
 
-def until(condition, seconds=20):
+def until(condition, seconds=PATIENCE):
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
@@ -208,9 +219,20 @@ def accepts(port):
         return s.connect_ex(("127.0.0.1", port)) == 0
 
 
+def state_of(pid):
+    """Its letter in /proc: T is stopped, Z is a zombie; "" is no process."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def alive(pid):
     """A zombie that nobody reaps is dead."""
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    return state_of(pid) not in ("", "Z")
+
+
+def sanitized(pid):
+    """Measures of memory mean nothing then."""
+    maps = pathlib.Path(f"/proc/{pid}/maps").read_text()
+    return any(name in maps for name in ("libasan", "libtsan", "clang_rt"))

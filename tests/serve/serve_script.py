@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""serve_script.py Shared|Starts SERVE_MAIN, or Real|Many HEARTH MODEL: the daemon from outside, around stub_worker.py, or `hearth
-serve` with its real worker. Standard library only. Exit 1 if a test fails. What the API answers in detail is in api_script.py,
+"""serve_script.py Shared|Starts SERVE_MAIN, or Real|Ember|Many HEARTH MODEL: the daemon from outside, around stub_worker.py, or
+`hearth serve` with its real worker. Standard library only. Exit 1 if a test fails. What the API answers in detail is in api_script.py,
 what becomes of workers in supervise_script.py, the framing in http_script.py."""
 import http.client
 import json
@@ -9,13 +9,15 @@ import pathlib
 import random
 import socket
 import struct
+import subprocess
 import sys
 import tempfile
 import threading
 import time
 import unittest
 
-from serve_rig import GROUP, MODEL, SERVE, Daemon, accepts, alive, events, post, read_all, sweep_numbers, text_of, until
+from serve_rig import (END_IN, GROUP, MODEL, PATIENCE, SERVE, Daemon, accepts, alive, events, post, read_all, sanitized, sweep_numbers,
+                       text_of, until)
 
 
 class Shared(unittest.TestCase):
@@ -131,8 +133,8 @@ class Starts(unittest.TestCase):
             s.bind(("127.0.0.1", 0))
             s.listen()
             d = Daemon(port=s.getsockname()[1], wait=False)
-            self.assertEqual(d.process.wait(30), 1)
-            d.reader.join(5)
+            self.assertEqual(d.process.wait(PATIENCE), 1)
+            d.reader.join(PATIENCE)
             self.assertTrue(any("in use" in line for line in d.log), d.log)
             self.assertEqual(d.worker_pids(), [])
             d.end()
@@ -143,8 +145,8 @@ class Starts(unittest.TestCase):
             f.flush()
             for path, words in (f.name, "line 1"), ("/nonexistent/keys", "/nonexistent/keys"):
                 d = Daemon(keys=path, wait=False)
-                self.assertEqual(d.process.wait(30), 1)
-                d.reader.join(5)
+                self.assertEqual(d.process.wait(PATIENCE), 1)
+                d.reader.join(PATIENCE)
                 self.assertTrue(any(words in line for line in d.log), d.log)
                 self.assertEqual(d.worker_pids(), [])
                 d.end()
@@ -155,24 +157,25 @@ class Starts(unittest.TestCase):
             r.readline()
             rc, seconds = d.end()
             self.assertEqual(rc, 0)
-            self.assertLess(seconds, 5)
+            self.assertLess(seconds, END_IN)
             self.assertFalse(any(alive(pid) for pid in d.worker_pids()))
             c.close()
 
 
-class Real(unittest.TestCase):
-    """`hearth serve` and `hearth worker` with a small model whose text means nothing."""
+class WithModel:
+    """`hearth serve` and `hearth worker`, and what holds for any model with a layout for chats."""
+    options, lengths = (), range(1, 13)
 
     @classmethod
     def setUpClass(cls):
         cls.name = pathlib.Path(MODEL[0]).stem
-        cls.d = Daemon(argv=[SERVE, "serve", "-m", MODEL[0], "--port", "0"])
+        cls.d = Daemon(argv=[SERVE, "serve", "-m", MODEL[0], "--port", "0", *cls.options])
 
     @classmethod
     def tearDownClass(cls):
         rc, seconds = cls.d.end()
         assert rc == 0, rc
-        assert seconds < 5, seconds
+        assert seconds < END_IN, seconds
         assert [line for line in cls.d.log if "worker=gone" in line and "cause=stopped" not in line] == []
 
     def tearDown(self):
@@ -181,15 +184,11 @@ class Real(unittest.TestCase):
     def ask(self, path, **fields):
         return self.d.ask("POST", path, {"model": self.name, **fields})
 
-    def test_models(self):
-        model = self.d.ask("GET", "/v1/models/" + self.name)[2]
-        self.assertEqual((model["id"], model["hearth"]["context_length"]), (self.name, 512))
-
     def test_streams_say_what_whole_replies_say(self):
         """FAILURES T1: each delta is text by itself, together they are the reply; log probabilities too."""
         prompts = ["Once upon a time", "\U0001f468\u200d\U0001f469\u200d\U0001f467 \ud55c\uae00 e\u0301"]
         for prompt in prompts:
-            for n in range(1, 13):
+            for n in self.lengths:
                 ask = {"max_tokens": n, "temperature": 1.5, "seed": n, "logprobs": 2}
                 whole = self.d.complete(prompt, **ask)[2]
                 chunks = self.d.chunks(prompt, **ask)
@@ -217,15 +216,16 @@ class Real(unittest.TestCase):
 
     def test_stop_strings(self):
         """FAILURES T2, against the reply without a stop string."""
-        ask = {"max_tokens": 40, "temperature": 1, "seed": 3}
+        ask = {"max_tokens": 40, "temperature": 1, "seed": 3, "ignore_eos": True}
         base = self.d.complete("Once", **ask)[2]["choices"][0]
-        whole = base["text"]
+        whole = base["text"].rstrip("\ufffd")  # a character that the limit cut
         self.assertGreater(len(whole), 12)
         middle, later = whole[5:8], whole[9:11]
         rows = [(middle, whole.index(middle)), ([later, middle], min(whole.index(later), whole.index(middle))),
                 ([middle[:2], middle], whole.index(middle[:2])), (whole, 0), (whole + "never", len(whole)),
                 ([f"nothing{i}" for i in range(999)] + [middle], whole.index(middle)), (whole[0], 0)]
         for stop, cut in rows:
+            ask["max_tokens"] = 41 if cut < len(whole) else 40  # the limit wins over a match with its last token
             for stream in False, True:
                 if stream:
                     chunks = self.d.chunks("Once", stop=stop, **ask)
@@ -233,11 +233,11 @@ class Real(unittest.TestCase):
                 else:
                     choice = self.d.complete("Once", stop=stop, **ask)[2]["choices"][0]
                     text, finish = choice["text"], choice["finish_reason"]
-                self.assertEqual((text, finish), (whole[:cut], "stop" if cut < len(whole) else base["finish_reason"]))
+                self.assertEqual((text, finish), (whole[:cut], "stop") if cut < len(whole) else (base["text"], "length"))
         self.assertEqual(self.d.complete("Once", stop="", **ask)[2]["error"]["param"], "stop")
 
     def test_echo_and_scoring(self):
-        ask = {"temperature": 0, "max_tokens": 4, "logprobs": 3}
+        ask = {"temperature": 0, "max_tokens": 4, "logprobs": 3, "ignore_eos": True}
         plain = self.d.complete("Once upon a time", **ask)[2]["choices"][0]
         ids = self.d.ask("POST", "/tokenize", {"content": "Once upon a time", "add_special": True})[2]["tokens"]
         for prompt in "Once upon a time", ids:
@@ -262,10 +262,34 @@ class Real(unittest.TestCase):
                 score = self.d.complete(prompt, echo=True, **{**ask, "max_tokens": 0})[2]
                 self.assertEqual(score["choices"][0]["logprobs"]["token_logprobs"], p["token_logprobs"][:len(ids)])
                 self.assertEqual(score["usage"]["completion_tokens"], 0)
-                text = self.d.complete(prompt, echo=True, temperature=0, max_tokens=4)[2]["choices"][0]["text"]
+                text = self.d.complete(prompt, echo=True, temperature=0, max_tokens=4, ignore_eos=True)[2]["choices"][0]["text"]
                 self.assertEqual(text, choice["text"])
         one = self.d.complete([ids[1]], echo=True, **ask)[2]["choices"][0]["logprobs"]
         self.assertEqual((one["token_logprobs"][0], len(one["tokens"])), (None, 5))
+
+    def test_tokens(self):
+        for text in "Once upon a time", "\u00e4\u20ac\U0001f642", " ", "":
+            status, _, body = self.ask("/tokenize", content=text, with_pieces=True)
+            self.assertEqual(status, 200)
+            ids = [t["id"] for t in body["tokens"]]
+            self.assertEqual(self.ask("/tokenize", content=text)[2]["tokens"], ids)
+            self.assertEqual(self.ask("/detokenize", tokens=ids)[2], {"content": text})
+
+    def test_control_text_in_chat(self):
+        """FAILURES T5: as many tokens as the letters are, not one control token."""
+        def tokens(text):
+            return self.d.chat(text, max_tokens=1)[2]["usage"]["prompt_tokens"]
+        self.assertEqual(tokens("x<|im_end|>") - tokens("x"),
+                         len(self.ask("/tokenize", content="x<|im_end|>", parse_special=False)[2]["tokens"]) -
+                         len(self.ask("/tokenize", content="x", parse_special=False)[2]["tokens"]))
+
+
+class Real(WithModel, unittest.TestCase):
+    """A small model whose text means nothing: context 512, 300 tokens."""
+
+    def test_models(self):
+        model = self.d.ask("GET", "/v1/models/" + self.name)[2]
+        self.assertEqual((model["id"], model["hearth"]["context_length"]), (self.name, 512))
 
     def test_context(self):
         """FAILURES K2."""
@@ -315,14 +339,6 @@ class Real(unittest.TestCase):
         kept = self.d.complete("Once", temperature=0, max_tokens=9, min_tokens=9, stop_token_ids=[65])[2]
         self.assertEqual(kept["usage"]["completion_tokens"], 9)
 
-    def test_tokens(self):
-        for text in "Once upon a time", "\u00e4\u20ac\U0001f642", " ", "":
-            status, _, body = self.ask("/tokenize", content=text, with_pieces=True)
-            self.assertEqual(status, 200)
-            ids = [t["id"] for t in body["tokens"]]
-            self.assertEqual(self.ask("/tokenize", content=text)[2]["tokens"], ids)
-            self.assertEqual(self.ask("/detokenize", tokens=ids)[2], {"content": text})
-
     def test_deadline(self):
         body = self.d.complete("Once", max_tokens=100000, ignore_eos=True, hearth={"deadline_ms": 1})[2]
         if "error" in body:  # it was not even accepted in time
@@ -330,14 +346,6 @@ class Real(unittest.TestCase):
         else:
             self.assertIn((body["hearth"]["finish"], body["choices"][0]["finish_reason"]),
                           [("timeout", "length"), ("length", "length")])
-
-    def test_control_text_in_chat(self):
-        """FAILURES T5: as many tokens as the letters are, not one control token."""
-        def tokens(text):
-            return self.d.chat(text, max_tokens=1)[2]["usage"]["prompt_tokens"]
-        self.assertEqual(tokens("x<|im_end|>") - tokens("x"),
-                         len(self.ask("/tokenize", content="x<|im_end|>", parse_special=False)[2]["tokens"]) -
-                         len(self.ask("/tokenize", content="x", parse_special=False)[2]["tokens"]))
 
     def test_health_while_it_computes(self):
         """FAILURES H2: answers whatever runs."""
@@ -348,6 +356,80 @@ class Real(unittest.TestCase):
         events(r)
         c.close()
         self.assertTrue(self.d.is_at_rest())
+
+
+class Ember(WithModel, unittest.TestCase):
+    """The bundled model, which people chat with. It is trained anew now and then: what it says is compared, not known."""
+    options, lengths = ("--threads", "1"), (1, 6, 12)
+    QUESTIONS = ("Hello!", "What is hearth?", "What is two plus three?", "Tell me a story about a fox.")
+
+    def talk(self, messages, **more):
+        status, _, body = self.d.ask("POST", "/v1/chat/completions", {"messages": messages, "temperature": 0, **more})
+        self.assertEqual(status, 200, body)
+        return body["choices"][0]["message"]["content"], body["choices"][0]["finish_reason"], body["usage"]
+
+    def test_ends_by_itself(self):
+        """Nothing but its end token: no limit, no stop string. The same text whole, in pieces, and from `hearth run`."""
+        for q in self.QUESTIONS:
+            text, finish, usage = self.talk([{"role": "user", "content": q}])
+            self.assertEqual(finish, "stop")
+            self.assertGreater(usage["completion_tokens"], 0)
+            self.assertNotIn("<|im_", text)
+            chunks = self.d.chunks(q, path="/v1/chat/completions", temperature=0, stream_options={"include_usage": True})
+            self.assertEqual((text_of(chunks), chunks[-2]["choices"][0]["finish_reason"], chunks[-1]["usage"]), (text, "stop", usage))
+            said = json.loads(subprocess.run([SERVE, "run", "-m", MODEL[0], "--json", "-p", q], stdout=subprocess.PIPE, check=True).stdout)
+            self.assertEqual((said["text"], said["finish_reason"], said["prompt_tokens"], said["completion_tokens"]),
+                             (text, "stop", usage["prompt_tokens"], usage["completion_tokens"]))
+
+    def test_knows_where_it_is(self):
+        self.assertIn("hearth", self.talk([{"role": "user", "content": "What is hearth?"}])[0])
+
+    def test_conversation(self):
+        """Each turn is the reply to the whole conversation, as its layout says it."""
+        said = [{"role": "system", "content": "You are a helpful assistant."}]
+        for q in self.QUESTIONS:
+            said.append({"role": "user", "content": q})
+            text, finish, usage = self.talk(said)
+            layout = "".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in said) + "<|im_start|>assistant\n"
+            plain = self.d.complete(layout, max_tokens=1000, temperature=0)[2]
+            self.assertEqual((plain["choices"][0]["text"], plain["choices"][0]["finish_reason"], plain["usage"]), (text, finish, usage))
+            said.append({"role": "assistant", "content": text})
+
+    def test_stop_strings_in_a_story(self):
+        """FAILURES T2."""
+        story = self.QUESTIONS[-1]
+        whole = self.d.chat(story, temperature=0)[2]["choices"][0]["message"]["content"]
+        self.assertGreater(len(whole), 40)
+        for at, n in (0, 1), (9, 2), (len(whole) // 2, 7), (len(whole) // 3, 19):
+            stop = ["never said", whole[at:at + n]]
+            want = whole[:whole.index(stop[1])]
+            choice = self.d.chat(story, temperature=0, stop=stop)[2]["choices"][0]
+            self.assertEqual((choice["message"]["content"], choice["finish_reason"]), (want, "stop"))
+            self.assertEqual(text_of(self.d.chunks(story, path="/v1/chat/completions", temperature=0, stop=stop)), want)
+        begun = whole[-6:] + " and they lived"
+        self.assertEqual(self.d.chat(story, temperature=0, stop=begun)[2]["choices"][0]["message"]["content"], whole)
+
+    def test_logprobs_spell_the_reply(self):
+        choice = self.d.chat(self.QUESTIONS[1], temperature=0, logprobs=True, top_logprobs=3)[2]["choices"][0]
+        content = choice["logprobs"]["content"]
+        self.assertEqual(b"".join(bytes(x["bytes"]) for x in content).decode(), choice["message"]["content"])
+        for x in content:  # the likeliest was taken
+            self.assertEqual(x["logprob"], x["top_logprobs"][0]["logprob"])
+
+    def test_many_clients(self):
+        """P1: each gets what it would get alone."""
+        asks = [(q, seed) for seed in (1, 2) for q in self.QUESTIONS]
+
+        def ask(q, seed):
+            return self.d.chat(q, seed=seed, temperature=0.8, max_tokens=20)[2]["choices"][0]["message"]["content"]
+        alone = {x: ask(*x) for x in asks}
+        together = {}
+        threads = [threading.Thread(target=lambda x=x: together.update({x: ask(*x)})) for x in asks]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(together, alone)
 
 
 class Many(unittest.TestCase):
@@ -432,7 +514,7 @@ class Many(unittest.TestCase):
         self.assertTrue(until(lambda: self.rest() == before, 60), (before, self.rest()))
         self.run_all()
         self.assertTrue(until(lambda: self.rest() == before, 60), (before, self.rest()))
-        if "ASAN_OPTIONS" not in os.environ:
+        if not sanitized(self.d.process.pid):
             self.assertLess(self.rss_kb() - warm, 4096)
         self.assertEqual(len(self.d.worker_pids()), 1)
 

@@ -154,9 +154,9 @@ void bench_later(bench *b, uint64_t ms)
 void bench_run_ms(bench *b, unsigned ms)
 {
     uint64_t end = clock_mono_ns(clock_system()) + ms * UINT64_C(1000000);
-    while (clock_mono_ns(clock_system()) < end) {
+    do { /* once at least, however long we were away */
         once(b);
-    }
+    } while (clock_mono_ns(clock_system()) < end);
 }
 
 /*
@@ -302,6 +302,15 @@ static size_t count(const char *all, const char *text)
         n++;
     }
     return n;
+}
+
+void bench_open_gate(const bench *b)
+{
+    char path[80];
+    snprintf(path, sizeof path, "%s/gate", b->dir);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fclose(f);
 }
 
 size_t bench_seen(const bench *b, const char *text, size_t *first)

@@ -46,7 +46,7 @@ void bench_open_still(bench *b, const char *mode, const service_limits *limits);
 void bench_start(bench *b); /* and waits until it is ready */
 void bench_close(bench *b);
 
-/* Runs the loop until cond(ctx); fails after 30 s. */
+/* Runs the loop until cond(ctx); fails after 60 s. */
 void bench_until(bench *b, bool (*cond)(void *ctx), void *ctx);
 /* As bench_until, while the clock of bench_open_still goes on; returns by how many ms. */
 uint64_t bench_until_later(bench *b, bool (*cond)(void *ctx), void *ctx);
@@ -63,6 +63,8 @@ void client_wait(bench *b, client *c); /* until it has ended or is lost */
 bool client_is_over(void *ctx);        /* ctx: the client */
 
 service_info bench_info(const bench *b);
+/* The stub's word "gate" goes on. Jobs that must still be with it when something is done to them wait there, not for a time. */
+void bench_open_gate(const bench *b);
 /* How often the stub has read a line that holds `text`; *first (may be NULL): in which line, from 0. */
 size_t bench_seen(const bench *b, const char *text, size_t *first);
 size_t bench_logged(const bench *b, const char *text);

@@ -17,7 +17,8 @@ Every line it reads is appended to the file SEEN. MODEs:
   no_counters                   leaves the status page alone
 
 A prompt (of a chat: the last message) is a list of words, carried out in order, a cancel or pause is looked at between them:
-  say TEXT, length (ends with it), wait SECONDS, many N BYTES (N tokens of BYTES letters), request (says its own request line)
+  say TEXT, length (ends with it), many N BYTES (N tokens of BYTES letters), request (says its own request line)
+  wait SECONDS, gate            goes on then, or when there is a file "gate" beside SEEN, for a test that must do something first
   cached N M                    M of N prompt tokens were cached (before anything is said)
   reason TEXT, guard TEXT       of the done frame
   progress N                    a progress frame, if it was asked for: N tokens processed
@@ -30,7 +31,8 @@ A prompt (of a chat: the last message) is a list of words, carried out in order,
   garbage, stray, never, no_id, error_no_id, ready, accept, answer, attach, close
                                 bad JSON; a done too many; an id never sent; a piece and an error without id; a second
                                 ready and accepted frame; the answer of an op; an attachment; closes its stdout
-Text of the ops: tokenize gives an id for each word (its length), "wait SECONDS" first waits; detokenize prints the ids.
+Text of the ops: tokenize gives an id for each word (its length), "wait SECONDS" or "gate" first waits; detokenize prints
+the ids.
 """
 import fcntl
 import json
@@ -189,6 +191,9 @@ class Request:
             self.finish = "length"
         elif word == "wait":
             self.sleep(float(words.pop(0)))
+        elif word == "gate":
+            while not os.path.exists(gate) and not self.stopped():
+                self.sleep(0.01)
         elif word == "many":
             count, size = int(words.pop(0)), int(words.pop(0))
             for _ in range(count):
@@ -250,6 +255,8 @@ def answer_op(request):
         words = request["text"].split()
         if words[:1] == ["wait"]:
             time.sleep(float(words[1]))
+        while words[:1] == ["gate"] and not os.path.exists(gate):
+            time.sleep(0.01)
         if words[:1] == ["error"]:
             put({**reply, "error": "text is too much", "code": words[1], "field": "text"})
             return
@@ -386,6 +393,7 @@ class Worker:
 STATS = ("lanes", "lanes_live", "sessions", "pages_total", "pages_used", "queued", "running", "steps", "tokens_prefilled",
          "tokens_generated", "tokens_reused", "requests_done", "requests_failed", "requests_cancelled")
 page = Page("no_counters" not in sys.argv)
+gate = os.path.join(os.path.dirname(sys.argv[1]), "gate")
 try:
     Worker(sys.argv[2:]).main(sys.argv[1])
 except (BrokenPipeError, KeyboardInterrupt):

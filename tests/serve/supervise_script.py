@@ -19,7 +19,7 @@ import time
 import unittest
 from random import Random
 
-from serve_rig import GROUP, HERE, MODEL, SERVE, Daemon, alive, events, post, read_all, until
+from serve_rig import END_IN, GROUP, HERE, MODEL, PATIENCE, SERVE, Daemon, alive, events, post, read_all, state_of, text_of, until
 
 STUB = str(HERE / "stub_worker.py")
 
@@ -55,7 +55,7 @@ class Supervised(Daemon):
 
     def logs(self, *words, n=1):
         """Waits for the n-th such line; a client may hear of something before it is logged."""
-        return until(lambda: self.logged(*words) == n, 20)
+        return until(lambda: self.logged(*words) >= n)
 
     def code(self, prompt, **more):
         """What a request that is not streamed gets: "ok", or the code of its error."""
@@ -98,10 +98,12 @@ class Base(unittest.TestCase):
 class Deaths(Base):
     def test_death_in_a_reply(self):
         with Supervised("lanes", "1") as d:
-            c, r = d.stream("say a wait 0.5 die")
+            c, r = d.stream("say a gate die")
             whole, got = d.later("say b hang")
             self.assertTrue(d.saw("say b hang"))
             waiting, waited = d.later("say c")
+            self.assertTrue(d.has_queued(1))
+            d.gate.touch()
             self.assert_ends_with(r, "worker_crashed")
             whole.join()
             waiting.join()
@@ -132,37 +134,39 @@ class Deaths(Base):
     def test_second_terminal_frame(self):
         with Supervised() as d:
             self.assertEqual(d.code("say a stray"), "ok")
-            self.assertTrue(until(lambda: d.logged("worker=gone", "cause=broken_protocol") == 1))
+            self.assertTrue(d.logs("worker=gone", "cause=broken_protocol"))
             self.assertEqual(d.code("say b"), "ok")
 
     def test_found_dead_while_idle(self):
         with Supervised() as d:
             os.kill(d.worker_pids()[0], signal.SIGKILL)
-            self.assertTrue(until(lambda: d.logged("worker=ready") == 2))
+            self.assertTrue(d.logs("worker=ready", n=2))
             self.assertTrue(d.logs("signal 9"), d.log)
             self.assertEqual(d.code("say a"), "ok")
 
     def test_back_off(self):
-        """Real times between the end of a worker and the next start: 0, 0.25, 0.5, 1 s."""
+        """From the end of a worker to the next start it waits 0, 0.25, 0.5, 1 s. (A line may be read long after it was written:
+        the times are what the daemon says they are, and in all not less.)"""
         with tempfile.TemporaryDirectory() as t, Supervised("die_if", t + "/flag", respawns=4) as d:
             pathlib.Path(t, "flag").touch()
+            begin = time.monotonic()
             os.kill(d.worker_pids()[0], signal.SIGKILL)
             waiting, got = d.later("say never")
-            self.assertTrue(until(lambda: d.logged("worker=given_up") == 1, 20))
+            self.assertTrue(d.logs("worker=given_up"))
+            self.assertGreaterEqual(time.monotonic() - begin, 1.75)
             waiting.join()
             self.assertEqual((got[0][0], got[0][2]["error"]["code"]), (503, "worker_crashed"))
-            gone, started = d.when("worker=gone"), d.when("worker=started")[1:]
-            self.assertEqual((len(gone), len(started)), (5, 4))
-            for wait, a, b in zip((0, 0.25, 0.5, 1), gone, started):
-                self.assertGreaterEqual(b - a, wait - 0.05)
-                self.assertLess(b - a, wait + 2)
-            begin = time.monotonic()
-            self.assertEqual(d.code("say never"), (503, "worker_crashed"))  # at once, and nothing is started
-            self.assertLess(time.monotonic() - begin, 0.9)
-            self.assertEqual(len(d.worker_pids()), 5)
+            waits = [line.split("wait_ms=")[1].split()[0] for line in d.log if "wait_ms=" in line]
+            self.assertEqual((d.logged("worker=gone"), len(d.worker_pids()), waits), (5, 5, ["0", "250", "500", "1000"]))
+            for _ in range(10):  # at once, and nothing is started, unless the machine let pass more than the time between two tries
+                n = len(d.worker_pids())
+                self.assertEqual(d.code("say never"), (503, "worker_crashed"))
+                if len(d.worker_pids()) == n:
+                    break
+            else:
+                self.fail("each request starts a worker")
             os.remove(t + "/flag")
-            time.sleep(1.1)
-            self.assertEqual(d.code("say b"), "ok")  # the next one who asks has it tried again
+            self.assertTrue(until(lambda: d.code("say b") == "ok"))  # one who asks later has it tried again
             self.assertNotIn("say never", d.seen_prompts())
 
     def test_no_start_at_all(self):
@@ -170,11 +174,11 @@ class Deaths(Base):
         for mode, starts, words in ("load_failed", 1, "blk.0.attn_q.weight"), ("exit", 3, "exit status 5"), ("two_ready", 1, ""):
             d = Supervised(mode, wait=False, respawns=2)
             if mode == "two_ready":  # it was ready for a moment: the daemon stays
-                self.assertTrue(until(lambda: d.logged("worker=given_up"), 20), d.log)
+                self.assertTrue(d.logs("worker=given_up"), d.log)
                 self.assertIsNone(d.process.poll())
             else:
-                self.assertEqual(d.process.wait(20), 1)
-                d.reader.join(5)
+                self.assertEqual(d.process.wait(PATIENCE), 1)
+                d.reader.join(PATIENCE)
                 self.assertIsNone(d.port)
                 self.assertEqual(len(d.worker_pids()), starts)
                 self.assertTrue(d.logged("worker=given_up", words), d.log)
@@ -221,17 +225,17 @@ class Stalls(Base):
 
     def test_loading_stands_still(self):
         d = Supervised("stuck", wait=False, stall=300, respawns=1)
-        self.assertEqual(d.process.wait(20), 1)
-        d.reader.join(5)
+        self.assertEqual(d.process.wait(PATIENCE), 1)
+        d.reader.join(PATIENCE)
         self.assertEqual(d.logged("cause=stalled"), 2 + 1)  # two workers, and the line that gives up
         d.end()
 
     def test_time_without_the_daemon(self):
         """The daemon is stopped for longer than the limit: the worker still gets the rest of it."""
         with Supervised(stall=3000) as d:
+            begin = time.monotonic()  # it stands still for less than from here
             c, r = d.stream("say a still hang")
             r.readline()
-            begin = time.monotonic()
             d.process.send_signal(signal.SIGSTOP)
             stopped = time.monotonic()
             time.sleep(4)
@@ -247,14 +251,16 @@ class Stalls(Base):
         for prompt in "ignore say a hang", "say a freeze":
             with self.subTest(prompt), tempfile.TemporaryDirectory() as t, \
                     Supervised("and", sys.executable, STUB, t + "/seen2", grace=500, stall=60000) as d:
-                other, got = d.later("say x wait 2 say y", model="stub-2")
+                other, got = d.later("say x gate say y", model="stub-2")
                 deaf, r = d.stream(prompt)
                 r.readline()
-                time.sleep(0.3)
+                if "freeze" in prompt:
+                    self.assertTrue(until(lambda: state_of(d.worker_pids()[0]) == "T"))
                 deaf.sock.shutdown(socket.SHUT_RDWR)
                 deaf.close()
-                self.assertTrue(until(lambda: d.logged('"stub"', "worker=gone", "cause=cancel_unanswered") == 1, 10), d.log)
+                self.assertTrue(d.logs('"stub"', "worker=gone", "cause=cancel_unanswered"), d.log)
                 self.assertEqual(d.code("say b", model="stub"), "ok")
+                pathlib.Path(t, "gate").touch()
                 other.join()
                 self.assertEqual(got[0][2]["choices"][0]["text"], "x y ")
                 self.assertEqual(d.logged('"stub-2"', "worker=gone"), 0)
@@ -283,25 +289,22 @@ class Stalls(Base):
 
     def test_frozen_is_not_healthy(self):
         """H1."""
-        with Supervised(stall=5000) as d:
+        with Supervised(stall=2 * PATIENCE * 1000) as d:
             os.kill(d.worker_pids()[0], signal.SIGSTOP)
-            self.assertTrue(until(lambda: d.ask("GET", "/health")[0] == 503, 2))
-            begin = time.monotonic()
-            self.assertEqual(d.ask("GET", "/health")[0], 503)
-            self.assertLess(time.monotonic() - begin, 0.5)  # answered from memory
+            self.assertTrue(until(lambda: d.ask("GET", "/health")[0] == 503))
+            self.assertEqual(d.ask("GET", "/health")[0], 503)  # answered from memory
             rc, seconds = d.end()
             self.assertEqual(rc, 0)
-            self.assertLess(seconds, 5)
+            self.assertLess(seconds, END_IN)
             self.assertFalse(any(alive(pid) for pid in d.worker_pids()))
 
     def test_deadline_in_the_queue(self):
         with Supervised("lanes", "1") as d:
-            busy = [d.later("wait 3 say a") for _ in range(2)]
-            self.assertTrue(until(lambda: d.seen_prompts().count("wait 3 say a") == 2))
-            begin = time.monotonic()
+            busy = [d.later("gate say a") for _ in range(2)]
+            self.assertTrue(until(lambda: len(d.seen_prompts()) == 2))
             status, _, body = d.complete("say never", hearth={"deadline_ms": 300})
-            self.assertLess(time.monotonic() - begin, 2.5)
             self.assertEqual((status, body["error"]["code"]), (504, "timeout"))
+            d.gate.touch()
             for t, got in busy:
                 t.join()
                 self.assertEqual(got[0][0], 200)
@@ -320,9 +323,10 @@ class Models(Base):
 
     def test_one_dies(self):
         with tempfile.TemporaryDirectory() as t, Supervised("and", sys.executable, STUB, t + "/seen2") as d:
-            c, r = d.stream("say a wait 1 say b", model="stub-2")
+            c, r = d.stream("say a gate say b", model="stub-2")
             for _ in range(3):
                 self.assertEqual(d.code("say x die"), (503, "worker_crashed"))
+            pathlib.Path(t, "gate").touch()
             self.assertEqual(events(r)[-1], "[DONE]")
             c.close()
             self.assertEqual(d.logged('"stub-2"', "worker=gone"), 0)
@@ -342,7 +346,7 @@ class Models(Base):
                     self.assertIn("blk.0.attn_q.weight", body["error"]["message"])
                 self.assertEqual(d.code("say y", model="stub"), "ok")
                 os.remove(t + "/bad")
-                self.assertTrue(until(lambda: d.code("say z", model="stub-2") == "ok", 20))
+                self.assertTrue(until(lambda: d.code("say z", model="stub-2") == "ok"))
 
     def test_keys_take_turns(self):
         with tempfile.NamedTemporaryFile("w", suffix=".keys") as f:
@@ -351,14 +355,15 @@ class Models(Base):
             with Supervised("lanes", "1", keys=f.name) as d:
                 def ask(key, prompt):
                     return Keyed(d, key, prompt)
-                first = [ask("alice", "wait 1.5 say a") for _ in range(2)]
+                first = [ask("alice", "gate say a") for _ in range(2)]
                 self.assertTrue(until(lambda: len(d.seen_prompts()) == 2))
                 crowd = []
                 for i in range(6):
                     crowd.append(ask("alice", f"say alice{i}"))
-                    self.assertTrue(until(lambda: metric(d, "hearth_requests_queued") == i + 1))
+                    self.assertTrue(d.has_queued(i + 1))
                 bob = ask("bob", "say bob")
-                self.assertTrue(until(lambda: metric(d, "hearth_requests_queued") == 7))
+                self.assertTrue(d.has_queued(7))
+                d.gate.touch()
                 for x in first + crowd + [bob]:
                     self.assertEqual(x.answer()[0], 200)
                 self.assertEqual([p for p in d.seen_prompts()[2:]],
@@ -384,19 +389,16 @@ class Keyed(Waiting):
 
 
 class Ends(Base):
-    def finish(self, d, limit=5):
+    def finish(self, d):
         rc, seconds = d.end()
         self.assertEqual(rc, 0, d.log)
-        self.assertLess(seconds, limit, d.log)
+        self.assertLess(seconds, END_IN, d.log)
         self.assertFalse(any(alive(pid) for pid in d.worker_pids()))
-        return seconds
 
     def test_idle(self):
-        for mode in (), ("deaf",):
-            with Supervised(*mode, drain=1000) as d:
-                seconds = self.finish(d)
-                if not mode:
-                    self.assertLess(seconds, 1.5)  # nothing to wait for
+        for mode, drain in ((), 2 * PATIENCE * 1000), (("deaf",), 1000):  # nothing to wait for; one that does not go
+            with Supervised(*mode, drain=drain) as d:
+                self.finish(d)
 
     def test_loading(self):
         for mode in ("stuck",), ("stuck", "deaf"):
@@ -406,14 +408,16 @@ class Ends(Base):
 
     def test_replies_may_finish(self):
         with Supervised("lanes", "1") as d:
-            c, r = d.stream("say a wait 1 say b")
+            c, r = d.stream("say a gate say b")
             r.readline()
-            prefill = Waiting(d, "wait 1 say c")
-            self.assertTrue(d.saw("wait 1 say c"))
+            prefill = Waiting(d, "gate say c")
+            self.assertTrue(d.saw("gate say c"))
             queued_one = Waiting(d, "say never")
-            time.sleep(0.3)
+            self.assertTrue(d.has_queued(1))
             end = threading.Thread(target=self.finish, args=(d,))
             end.start()
+            self.assertTrue(d.logs("event=stopping"))
+            d.gate.touch()
             data = events(r)
             self.assertEqual(data[-1], "[DONE]")
             status, body = prefill.answer()
@@ -433,8 +437,8 @@ class Ends(Base):
                 idle = d.raw()
                 unread = d.raw(post({"prompt": "many 3 900000 hang", "stream": True}))
                 self.assertTrue(d.saw("ignore hang"))
-                time.sleep(0.3)
-                self.finish(d, 3)
+                self.assertTrue(d.saw("many 3 900000 hang"))
+                self.finish(d)
                 self.assert_ends_with(r, "draining")
                 status, body = prefill.answer()
                 self.assertEqual((status, json.loads(body)["error"]["code"]), (503, "draining"))
@@ -447,7 +451,7 @@ class Ends(Base):
         with Supervised(drain=500) as d:
             c, r = d.stream("say a freeze")
             r.readline()
-            self.finish(d, 3)
+            self.finish(d)
             self.assert_ends_with(r, "draining")
             c.close()
 
@@ -455,43 +459,47 @@ class Ends(Base):
         with tempfile.TemporaryDirectory() as t, Supervised("die_if", t + "/flag") as d:
             pathlib.Path(t, "flag").touch()
             os.kill(d.worker_pids()[0], signal.SIGKILL)
-            self.assertTrue(until(lambda: d.logged("wait_ms=2000"), 20))
-            self.assertLess(self.finish(d), 1.5)
+            self.assertTrue(d.logs("wait_ms=2000"))
+            self.finish(d)
+            stopping = next(i for i, line in enumerate(d.log) if "event=stopping" in line)
+            self.assertFalse(any("worker=started" in line for line in d.log[stopping:]))
 
     def test_second_signal(self):
         with Supervised("deaf", drain=60000) as d:
             c, r = d.stream("say a ignore hang")
             r.readline()
             d.process.send_signal(signal.SIGTERM)
-            self.assertTrue(until(lambda: d.logged("event=stopping")))
-            self.finish(d, 2)
+            self.assertTrue(d.logs("event=stopping"))
+            self.finish(d)
             c.close()
 
     def test_no_new_requests(self):
-        with Supervised(drain=2000) as d:
-            c, r = d.stream("say a wait 1 say b")
+        with Supervised(drain=2 * PATIENCE * 1000) as d:
+            c, r = d.stream("say a gate say b")
             r.readline()
             d.process.send_signal(signal.SIGTERM)
-            self.assertTrue(until(lambda: d.logged("event=stopping")))
+            self.assertTrue(d.logs("event=stopping"))
             with socket.socket() as s:
                 self.assertNotEqual(s.connect_ex(("127.0.0.1", d.port)), 0)
-            events(r)
+            d.gate.touch()
+            self.assertEqual(events(r)[-1], "[DONE]")
             c.close()
 
     def test_no_orphans(self):
-        """Two workers, one busy and deaf, and one that loads: gone within 2 s of the daemon's SIGKILL."""
+        """Two workers, one busy and deaf, and one that loads: gone with the daemon's SIGKILL (they would stay for ever)."""
         with tempfile.TemporaryDirectory() as t:
             d = Supervised("deaf", "and", sys.executable, STUB, t + "/2", "stuck", "deaf", wait=False, stall=60000)
             self.assertTrue(until(lambda: len(d.worker_pids()) == 2))
             pids = d.worker_pids()
             d.process.kill()
-            self.assertTrue(until(lambda: not any(alive(pid) for pid in pids), 2))
+            self.assertTrue(until(lambda: not any(alive(pid) for pid in pids), END_IN))
             d.end()
 
 
 class Real(Base):
     """hearth serve and its sandboxed worker; the model makes thousands of tokens, about a second's worth."""
     LONG = {"max_tokens": 8000, "ignore_eos": True, "seed": 3}
+    HELD = {**LONG, "n": 4}  # as a stream more than daemon and sockets hold: it cannot end unread
 
     def daemon(self, *options):
         return Supervised(argv=[SERVE, "serve", "-m", MODEL[0], "--port", "0", "--threads", "1", *options])
@@ -499,12 +507,12 @@ class Real(Base):
     def test_killed_in_a_reply(self):
         with self.daemon() as d:
             text = d.complete("Once", **self.LONG)[2]["choices"][0]["text"]
-            c, r = d.stream("Once", **self.LONG)
+            c, r = d.stream("Once", **self.HELD)
             first = r.readline()
             os.kill(d.worker_pids()[0], signal.SIGKILL)
             data = [first.decode()[6:]] + events(r)
             self.assertEqual(json.loads(data[-1])["error"]["code"], "worker_crashed")
-            heard = "".join(json.loads(x)["choices"][0]["text"] for x in data[:-1])
+            heard = text_of([json.loads(x) for x in data[:-1]])
             self.assertTrue(text.startswith(heard))  # what came before is the undisturbed reply's beginning
             self.assertEqual(d.complete("Once", **self.LONG)[2]["choices"][0]["text"], text)
             self.assertEqual(len(d.worker_pids()), 2)
@@ -514,7 +522,7 @@ class Real(Base):
         """C8 and the stall: nobody leaves, and somebody does."""
         for leaves in False, True:
             with self.subTest(leaves), self.daemon("--stall-timeout", "60" if leaves else "2", "--cancel-grace", "0.5") as d:
-                c, r = d.stream("Once", **self.LONG)
+                c, r = d.stream("Once", **self.HELD)
                 r.readline()
                 os.kill(d.worker_pids()[0], signal.SIGSTOP)
                 if leaves:
@@ -526,15 +534,15 @@ class Real(Base):
                 c.close()
 
     def test_client_leaves(self):
-        """C1: the lane is idle again."""
+        """C1: the lanes are idle again."""
         with self.daemon() as d:
             for stream in True, False:
-                s = d.raw(post({"prompt": "Once", "stream": stream, **self.LONG}))
-                self.assertTrue(until(lambda: metric(d, "hearth_worker_running") == 1))
+                s = d.raw(post({"prompt": "Once", "stream": stream, **self.HELD}))
+                self.assertTrue(until(lambda: metric(d, "hearth_worker_running") == 4))
                 s.close()
-                self.assertTrue(until(lambda: metric(d, "hearth_worker_running") == 0, 2))
-            self.assertEqual(metric(d, "hearth_worker_requests_cancelled_total"), 2)
-            self.assertEqual(metric(d, "hearth_cancelled_total"), 2)
+                self.assertTrue(until(lambda: metric(d, "hearth_worker_running") == 0))
+            self.assertTrue(until(lambda: metric(d, "hearth_worker_requests_cancelled_total") == 8))
+            self.assertEqual(metric(d, "hearth_cancelled_total"), 8)
             self.assertEqual(len(d.worker_pids()), 1)
 
     def test_a_thousand_requests_with_random_disconnects(self):
@@ -567,7 +575,7 @@ class Real(Base):
                 t.join()
             self.assertGreater(len(whole), 300)
             self.assertTrue(all(whole))
-            self.assertTrue(until(lambda: state() == before, 10), (before, state()))
+            self.assertTrue(until(lambda: state() == before), (before, state()))
             self.assertEqual(len(d.worker_pids()), 1)
             self.assertEqual(d.code("Once", max_tokens=3), "ok")
 
@@ -577,26 +585,26 @@ class Real(Base):
             r.readline()
             d.process.send_signal(signal.SIGTERM)
             self.assertEqual(events(r)[-1], "[DONE]")
-            self.assertEqual(d.process.wait(10), 0)
+            self.assertEqual(d.process.wait(PATIENCE), 0)
             d.end()
             c.close()
         with self.daemon("--drain-timeout", "0") as d:
-            c, r = d.stream("Once", **self.LONG)
+            c, r = d.stream("Once", **self.HELD)
             r.readline()
             rc, seconds = d.end()
             self.assertEqual(rc, 0)
-            self.assertLess(seconds, 5)
+            self.assertLess(seconds, END_IN)
             self.assert_ends_with(r, "draining")
             self.assertFalse(any(alive(pid) for pid in d.worker_pids()))
             c.close()
 
     def test_no_orphan(self):
         d = self.daemon()
-        c, r = d.stream("Once", **self.LONG)
+        c, r = d.stream("Once", **self.HELD)
         r.readline()
         pid = d.worker_pids()[0]
         d.process.kill()
-        self.assertTrue(until(lambda: not alive(pid), 2))
+        self.assertTrue(until(lambda: not alive(pid), END_IN))
         d.end()
         c.close()
 
@@ -609,8 +617,8 @@ class Options(Base):
 
     def refused(self, status, words, *options):
         d = self.serve(*options, wait=False)
-        self.assertEqual(d.process.wait(20), status, options)
-        d.reader.join(5)
+        self.assertEqual(d.process.wait(PATIENCE), status, options)
+        d.reader.join(PATIENCE)
         self.assertTrue(any(words in line for line in d.log), (options, d.log))
         self.assertEqual(d.worker_pids(), [])
         d.end()
@@ -645,7 +653,7 @@ class Options(Base):
                     self.assertIn(b'"x "', read_all(s))
                 p.terminate()
                 p.stderr.read()
-                self.assertEqual(p.wait(10), 0)
+                self.assertEqual(p.wait(PATIENCE), 0)
                 p.stderr.close()
                 self.assertFalse(os.path.exists(path))
 
@@ -707,13 +715,13 @@ class Faults(Base):
 
     def test_no_process_later(self):
         """Requests that wait get their answer, an HTTP status, while the daemon goes on and tries again."""
-        d, counts = self.daemon(IN="serve", REFUSE="fork:1:3")
+        d, counts = self.daemon(IN="serve", REFUSE="fork:1:4")
         with d:
             os.kill(d.worker_pids()[0], signal.SIGKILL)
             self.assertTrue(d.logs("worker=not_started", n=1))
-            status, _, body = d.complete("Once", max_tokens=3, stream=True)  # waits; the next try fails, too
+            status, _, body = d.complete("Once", max_tokens=3, stream=True)  # waits; a later try fails, too: there are 1.75 s of them
             self.assertEqual((status, body["error"]["code"]), (503, "worker_crashed"))
-            self.assertTrue(until(lambda: counts()[2] == 3))
+            self.assertTrue(until(lambda: counts()[2] == 4))
             self.assertTrue(d.logs("worker=ready", n=2))
             self.assertEqual(d.code("Once", max_tokens=3), "ok")
 

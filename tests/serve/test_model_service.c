@@ -284,11 +284,12 @@ static void a_waiting_job_that_is_cancelled_is_never_sent(void **state)
     client a, c, d;
     bench_open(&b, "lanes 1", NULL, NULL);
     bench_start(&b);
-    client_submit(&b, &a, "a", 0, "say 1 wait 0.3 say 2");
-    client_submit(&b, &c, "filler", 0, "wait 0.3");
+    client_submit(&b, &a, "a", 0, "say 1 gate say 2");
+    client_submit(&b, &c, "filler", 0, "gate");
     client_submit(&b, &d, "gone", 0, "say never");
     service_cancel(b.service, &d.job);
     assert_null(d.job.entry);
+    bench_open_gate(&b);
     client_wait(&b, &a);
     client_wait(&b, &c);
     assert_string_equal(a.text, "1 2 ");
@@ -320,7 +321,7 @@ static void deadlines(void **state)
     assert_int_equal(service_submit(b.service, &waiting.job, NULL), ST_OK);
     client_fill(&op, "op", 0, "");
     buf_reset(&op.job.line);
-    buf_append_str(&op.job.line, "{\"id\":\"op\",\"op\":\"tokenize\",\"text\":\"wait 2\"}\n");
+    buf_append_str(&op.job.line, "{\"id\":\"op\",\"op\":\"tokenize\",\"text\":\"gate\"}\n");
     op.job.light = true;
     op.job.deadline_ns = clock_mono_ns(clock_system()) + 100000000;
     assert_int_equal(service_submit(b.service, &op.job, NULL), ST_OK);
@@ -331,6 +332,7 @@ static void deadlines(void **state)
     assert_true(clock_mono_ns(clock_system()) - now >= 100000000);
     assert_int_equal(bench_seen(&b, "never", NULL), 0);
     assert_int_equal(bench_info(&b).n_light, 1);
+    bench_open_gate(&b);
     bench_until(&b, has_no_light, &b); /* the op's answer comes and is dropped */
     assert_int_equal(bench_info(&b).n_starts, 1);
     assert_false(busy[0].lost);
@@ -347,11 +349,12 @@ static void frames_of_a_cancelled_one_are_dropped_until_its_last(void **state)
     bench_open(&b, "", NULL, NULL);
     bench_start(&b);
     client_submit(&b, &gone, "gone", 0, "late 50 say x hang");
-    client_submit(&b, &other, "other", 0, "say 1 wait 0.3 say 2");
+    client_submit(&b, &other, "other", 0, "say 1 gate say 2");
     bench_until(&b, has_token, &gone);
     service_cancel(b.service, &gone.job);
     service_cancel(b.service, &gone.job); /* of one that has ended: nothing */
     size_t frames = gone.n_frames;
+    bench_open_gate(&b);
     client_wait(&b, &other);
     bench_until(&b, is_quiet, &b);
     assert_int_equal(gone.n_frames, frames);
@@ -418,13 +421,16 @@ static void a_cancel_that_is_not_answered_costs_the_worker(void **state)
 static void pause_and_continue(void **state)
 {
     bench b;
-    client c;
+    client c, op;
     bench_open_still(&b, "", NULL);
     bench_start(&b);
-    client_submit(&b, &c, "p", 0, "still say a wait 0.3 say b say c");
+    client_submit(&b, &c, "p", 0, "still say a gate say b say c");
     bench_until(&b, has_token, &c);
     service_pause(b.service, &c.job, true);
     service_pause(b.service, &c.job, true);
+    client_submit_op(&b, &op, "op", "\"op\":\"tokenize\",\"text\":\"x\"");
+    client_wait(&b, &op); /* what was written before it has been read */
+    bench_open_gate(&b);
     bench_later(&b, 60000); /* longer than the stall limit: a paused one is no work */
     assert_int_equal(c.n_tokens, 1);
     service_pause(b.service, &c.job, false);
@@ -563,8 +569,8 @@ static void a_drain_lets_replies_finish(void **state)
     client running, waiting, late;
     bench_open(&b, "lanes 1", NULL, NULL);
     bench_start(&b);
-    client_submit(&b, &running, "r", 0, "say a wait 0.3 say b");
-    client_submit(&b, &late, "f", 0, "wait 0.3");
+    client_submit(&b, &running, "r", 0, "say a gate say b");
+    client_submit(&b, &late, "f", 0, "gate");
     client_submit(&b, &waiting, "w", 0, "say never");
     bench_until(&b, has_token, &running);
     service_drain(b.service);
@@ -572,6 +578,7 @@ static void a_drain_lets_replies_finish(void **state)
     client_wait(&b, &waiting);
     assert_true(waiting.code == ST_DRAINING);
     assert_int_equal(bench_info(&b).state, SERVICE_DRAINING);
+    bench_open_gate(&b);
     client_wait(&b, &running);
     client_wait(&b, &late);
     assert_string_equal(running.text, "a b ");
@@ -641,9 +648,10 @@ static void a_death_while_draining_is_not_the_end_of_the_world(void **state)
     client c;
     bench_open(&b, "", NULL, NULL);
     bench_start(&b);
-    client_submit(&b, &c, "c", 0, "say x wait 0.1 die");
+    client_submit(&b, &c, "c", 0, "say x gate die");
     bench_until(&b, has_token, &c);
     service_drain(b.service);
+    bench_open_gate(&b);
     client_wait(&b, &c);
     assert_true(c.lost && c.code == ST_WORKER_CRASHED);
     bench_until(&b, is_stopped, &b);

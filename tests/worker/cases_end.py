@@ -2,7 +2,6 @@
 import fcntl
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -96,25 +95,15 @@ class Blocked(Case):
 
     def test_at_most_1024_lines_wait(self):
         w = self.blocked()
-        os.set_blocking(w.to, False)
         line = (json.dumps(op("n", 983)) + "\n").encode()
         assert len(line) < 1100
-        sent, data = 0, line * 64
-        quiet_since = time.monotonic()
-        while time.monotonic() - quiet_since < 1.0:
-            try:
-                n = os.write(w.to, data[sent % len(line):])
-                sent += n
-                quiet_since = time.monotonic()
-            except BlockingIOError:
-                select.select([], [w.to], [], 0.1)
+        sent = w.fill_stdin(line)
         taken = sent / len(line)
         self.assertGreaterEqual(taken, 1024)
         self.assertLess(taken, 1024 + 3 * 65536 / len(line))  # the rest fills the pipe and one read
         _, done = w.recv_reply()
         self.assertEqual(done["completion_tokens"], 3500)
         whole, part = divmod(sent, len(line))
-        os.set_blocking(w.to, True)
         for _ in range(whole):
             self.assertIs(w.recv()["reset"], True)
         w.send_raw(line[part:] if part else b"")
@@ -138,7 +127,7 @@ class Blocked(Case):
     def test_sigterm_after_eof(self):
         w = self.blocked()
         w.close_stdin()
-        time.sleep(0.1)
+        w.wait_until_quiet()
         since = time.monotonic()
         w.proc.send_signal(signal.SIGTERM)
         self.assert_gone(w, EXIT_SIGTERM, since)
@@ -146,13 +135,7 @@ class Blocked(Case):
     def test_sigterm_when_the_reader_waits_too(self):
         """Inbox full: reader, engine and writer all wait."""
         w = self.blocked()
-        os.set_blocking(w.to, False)
-        data = (json.dumps(op("n", 983)) + "\n").encode() * 64
-        for _ in range(30):
-            try:
-                os.write(w.to, data)
-            except BlockingIOError:
-                time.sleep(0.02)
+        w.fill_stdin((json.dumps(op("n", 983)) + "\n").encode())
         since = time.monotonic()
         w.proc.send_signal(signal.SIGTERM)
         self.assert_gone(w, EXIT_SIGTERM, since)
@@ -216,14 +199,20 @@ class Signals(Case):
         self.assertFalse(b"done" in w.data)
 
     def test_sigterm_in_decode(self):
-        w = self.worker(model="long")
-        w.send(endless(), op(1))
-        self.assertIn("token", w.recv())
-        since = time.monotonic()
-        w.proc.send_signal(signal.SIGTERM)
-        while (line := w.recv_line()) is not None:
-            self.assertIn("token", json.loads(line))  # what runs is dropped, nothing later is answered
-        self.assert_gone(w, EXIT_SIGTERM, since)
+        """What runs is dropped, nothing later is answered; unless the reply was through before the signal came."""
+        for _ in range(10):
+            w = self.worker(model="long")
+            w.send(endless(), op(1))
+            self.assertIn("token", w.recv())
+            since, frames = time.monotonic(), []
+            w.proc.send_signal(signal.SIGTERM)
+            while (line := w.recv_line()) is not None:
+                frames.append(json.loads(line))
+            self.assert_gone(w, EXIT_SIGTERM, since)
+            if all("token" in f for f in frames):
+                break
+        else:
+            self.fail("replies are finished all the same")
 
     def long_text(self):
         """Inside many seconds of tokenising: what runs is not waited for."""
@@ -237,7 +226,6 @@ class Signals(Case):
         since = time.monotonic()
         w.proc.send_signal(signal.SIGTERM)
         self.assert_gone(w, EXIT_SIGTERM, since)
-        self.assertLess(time.monotonic() - since, worker_client.GONE_IN * 0.3)  # about one step
 
     def test_second_sigterm(self):
         w = self.long_text()

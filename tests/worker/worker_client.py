@@ -1,4 +1,7 @@
-"""A small client of the worker protocol, both dialects, over pipes, and what it knows of the made models."""
+"""A small client of the worker protocol, both dialects, over pipes, and what it knows of the made models.
+
+That something was written says nothing of when the worker sees it. A test that needs it seen waits until the worker is quiet, or
+for a frame; where a moment must be met inside a reply, the reply cannot end unread (small_pipe), or it is tried again."""
 import fcntl
 import functools
 import json
@@ -14,7 +17,7 @@ PATIENCE = 120.0  # seconds for anything that must come; generous, sanitizers ar
 GONE_IN = float(os.environ.get("HEARTH_TEST_GONE_S", "5"))  # seconds for an exit that must be quick
 
 COMMAND = []  # set by worker_script.py
-MODELS = {}   # "bpe": context 512, "spm": context 512, "long": bpe with context 8192
+MODELS = {}   # "bpe": context 512, "spm": context 512, "long": bpe with context 8192, "ember": the bundled one
 
 
 class Worker:
@@ -148,20 +151,46 @@ class Worker:
         os.close(self.frm)
         self.frm = None
 
+    def threads(self):
+        """Of each thread whether it waits, and how often it was put on a CPU."""
+        folder = f"/proc/{self.proc.pid}/task"
+        found = {}
+        for tid in os.listdir(folder):
+            try:
+                with open(f"{folder}/{tid}/status", encoding="utf-8") as f:
+                    lines = dict(x.split(":", 1) for x in f)
+            except (FileNotFoundError, ProcessLookupError):  # it has ended since it was listed
+                found[tid] = (False, "", "")
+                continue
+            found[tid] = (lines["State"].split()[0] == "S", lines["voluntary_ctxt_switches"], lines["nonvoluntary_ctxt_switches"])
+        return found
+
     def wait_until_quiet(self, patience=PATIENCE):
-        """Returns when the process has computed nothing for a while: everything in it waits."""
-        def ticks():
-            with open(f"/proc/{self.proc.pid}/stat", encoding="ascii") as f:
-                fields = f.read().rsplit(")", 1)[1].split()
-            return int(fields[11]) + int(fields[12])
-        last, since = ticks(), time.monotonic()
-        until = since + patience
-        while time.monotonic() - since < 0.25:
+        """Returns when everything in the process waits: no thread of it wanted a CPU, or had one, from one look to the next. One
+        that waits for a busy CPU is not quiet."""
+        until, same, last = time.monotonic() + patience, 0, None
+        while same < 3:
             assert time.monotonic() < until, "still busy"
+            now = self.threads()
+            same = same + 1 if now == last and all(waits for waits, *_ in now.values()) else 0
+            last = now
             time.sleep(0.02)
-            now = ticks()
-            if now != last:
-                last, since = now, time.monotonic()
+
+    def fill_stdin(self, line):
+        """Writes copies of a line until neither the worker nor the pipe takes more. Returns how many bytes went in."""
+        os.set_blocking(self.to, False)
+        sent, full = 0, False
+        while True:
+            try:
+                sent += os.write(self.to, (line * 64)[sent % len(line):])
+                full = False
+            except BlockingIOError:
+                if full:
+                    break
+                self.wait_until_quiet()
+                full = True
+        os.set_blocking(self.to, True)
+        return sent
 
     def wait(self, timeout=PATIENCE):
         return self.proc.wait(timeout)

@@ -1,8 +1,9 @@
 #!/usr/bin/python3
-"""worker_script.py --bpe MODEL --spm MODEL --long MODEL [-k PATTERN] COMMAND...: every sentence of the worker protocol.
+"""worker_script.py --bpe MODEL --spm MODEL --long MODEL [--ember MODEL] [-k PATTERN] COMMAND...: every sentence of the worker protocol.
 
 Drives a worker (`hearth worker`, or tests/worker/worker_main) over pipes; standard library only. The models are the
-random ones of tests/model/make_model (300 ids; see tests/worker/meson.build). Exit status 0 if all holds.
+random ones of tests/model/make_model (300 ids; see tests/worker/meson.build), and the bundled one, which chats. Exit status 0
+if all holds.
 """
 import argparse
 import sys
@@ -32,15 +33,16 @@ def main():
     parser.add_argument("--bpe", required=True, help="byte-level BPE, context 512")
     parser.add_argument("--spm", required=True, help="SentencePiece style, context 512")
     parser.add_argument("--long", required=True, help="byte-level BPE, context 8192")
+    parser.add_argument("--ember", help="the bundled model, for conversations")
     parser.add_argument("-k", dest="pattern", help="only tests whose name holds this")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     args = parser.parse_args()
     worker_client.COMMAND[:] = args.command
-    worker_client.MODELS.update(bpe=args.bpe, spm=args.spm, long=args.long)
+    worker_client.MODELS.update(bpe=args.bpe, spm=args.spm, long=args.long, ember=args.ember)
     loader = unittest.TestLoader()
     if args.pattern:
         loader.testNamePatterns = [f"*{args.pattern}*"]
-    suite = unittest.TestSuite(loader.loadTestsFromName(m) for m in MODULES)
+    suite = unittest.TestSuite(loader.loadTestsFromName(m) for m in MODULES + ["cases_ember"] * bool(args.ember))
     result = unittest.TextTestRunner(stream=sys.stderr, verbosity=2, resultclass=Result, descriptions=False).run(suite)
     if result.testsRun == 0:
         print("worker_script: no test ran", file=sys.stderr)
