@@ -5,8 +5,8 @@
  * each of the sixteen outputs of a panel, and the activation's four codes are broadcast. Every lane goes through
  * the operations of the reference in its order.
  *
- * A tile is some rows times some panels, MM_TILE vectors of sums at most. Its shape decides how many loads there
- * are for a multiplication: 4 x 3 and 6 x 2 measure a fifth faster than 8 x 1.
+ * A tile is some rows times some panels, up to MM_TILE vectors of sums. Its shape decides how many loads there are
+ * for a multiplication: 4 x 3, 6 x 2 and 8 x 2 measure a fifth faster than 8 x 1.
  *
  * Up to MM_FEW_ROWS rows (`few`): all rows meet a line as soon as it is unpacked in a register; there is a function
  * for each shape. More rows (`many`): a chunk of k of the panels is unpacked into strips that stay in the first
@@ -21,7 +21,7 @@
 #include "kern/pack_units.h"
 #include "kern/x86/avx512.h"
 
-#define MM_TILE     12 /* vectors of sums */
+#define MM_TILE     16 /* vectors of sums */
 #define MM_FEW_ROWS KERN_ACT_SMALL
 #define MM_GROUP    4 /* rows that meet strips together */
 #define MM_PANELS   3 /* panels side by side */
@@ -78,24 +78,34 @@ typedef struct mm_few {
                                   p + 1 < (panels) ? 0xFFFFu : last, out[i]);                               \
         }                                                                                                   \
     }
-#define MM_FEW(name)                                                                      \
-    MM_FEW_SHAPE(name, 1, 1)                                                              \
-    MM_FEW_SHAPE(name, 2, 1)                                                              \
-    MM_FEW_SHAPE(name, 3, 1)                                                              \
-    MM_FEW_SHAPE(name, 4, 1)                                                              \
-    MM_FEW_SHAPE(name, 5, 1)                                                              \
-    MM_FEW_SHAPE(name, 6, 1)                                                              \
-    MM_FEW_SHAPE(name, 7, 1)                                                              \
-    MM_FEW_SHAPE(name, 8, 1)                                                              \
-    MM_FEW_SHAPE(name, 3, 3)                                                              \
-    MM_FEW_SHAPE(name, 4, 3)                                                              \
-    MM_FEW_SHAPE(name, 5, 2)                                                              \
-    MM_FEW_SHAPE(name, 6, 2)                                                              \
+#define MM_FEW_SHAPES(name)  \
+    MM_FEW_SHAPE(name, 1, 1) \
+    MM_FEW_SHAPE(name, 2, 1) \
+    MM_FEW_SHAPE(name, 3, 1) \
+    MM_FEW_SHAPE(name, 4, 1) \
+    MM_FEW_SHAPE(name, 5, 1) \
+    MM_FEW_SHAPE(name, 6, 1) \
+    MM_FEW_SHAPE(name, 7, 1) \
+    MM_FEW_SHAPE(name, 8, 1) \
+    MM_FEW_SHAPE(name, 3, 3) \
+    MM_FEW_SHAPE(name, 4, 3) \
+    MM_FEW_SHAPE(name, 5, 2) \
+    MM_FEW_SHAPE(name, 6, 2)
+#define MM_FEW_TABLE(name, seven, eight, panels)                                          \
     static const mm_few all_few_##name[MM_FEW_ROWS] = {                                   \
         {few_##name##_1x1, few_##name##_1x1, 1}, {few_##name##_2x1, few_##name##_2x1, 1}, \
         {few_##name##_3x1, few_##name##_3x3, 3}, {few_##name##_4x1, few_##name##_4x3, 3}, \
         {few_##name##_5x1, few_##name##_5x2, 2}, {few_##name##_6x1, few_##name##_6x2, 2}, \
-        {few_##name##_7x1, few_##name##_7x1, 1}, {few_##name##_8x1, few_##name##_8x1, 1}}
+        {few_##name##_7x1, seven, panels},       {few_##name##_8x1, eight, panels}}
+#define MM_FEW(name)         \
+    MM_FEW_SHAPES(name)      \
+    MM_FEW_SHAPE(name, 7, 2) \
+    MM_FEW_SHAPE(name, 8, 2) \
+    MM_FEW_TABLE(name, few_##name##_7x2, few_##name##_8x2, 2)
+/* For a body that has two vectors for each sum: no more than MM_TILE / 2 of them fit. */
+#define MM_FEW_NARROW(name) \
+    MM_FEW_SHAPES(name)     \
+    MM_FEW_TABLE(name, few_##name##_7x1, few_##name##_8x1, 1)
 
 /* Strips times rows r … r + MM_GROUP - 1; at, n: the chunk's place and length along k; acc: [panel][row][16]. */
 typedef void (*mm_add_fn)(const void *strips, size_t at, size_t n, const kern_act *a, size_t r, float *acc);

@@ -108,7 +108,7 @@ MM_INLINE void few_bf16(const uint8_t *panel, size_t panel_bytes, const kern_act
     }
     mm_copy(out, acc, rows * panels);
 }
-MM_FEW(bf16);
+MM_FEW_NARROW(bf16);
 
 static void unpack_bf16(const uint8_t *panel, size_t at, size_t n, size_t ahead, void *strip)
 {
