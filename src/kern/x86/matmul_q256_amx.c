@@ -25,7 +25,7 @@
 #define RUN_BYTES   (TILE * KERN_ACT_RUN)
 #define HALF_BYTES  (TILE * 16)
 #define PANELS      2 /* that meet a tile of activations while it lies in the first cache */
-#define DELAY       2 /* steps from a step's tiles to its vectors */
+#define AHEAD       3 /* units from what is unpacked to what is prefetched */
 
 /* What the stages know of a format when they are compiled. */
 typedef struct shape {
@@ -229,11 +229,11 @@ static void configure(bool has_min)
 /* A product under way. */
 typedef struct product {
     q256_codes codes[PANELS];
-    ring_slot ring[DELAY + 1]; /* of this step and those before */
+    ring_slot ring[2]; /* of this step and the one before */
     float acc[MAX_TILES][PANELS][TILE_INTS];
     float incomplete[TILE_INTS];
-    q256_scales scales[DELAY + 1][PANELS]; /* of this block and those before: a step may be a block */
-    vector_step waiting[DELAY]; /* the step to come takes the place of the one DELAY steps before */
+    q256_scales scales[2][PANELS]; /* of this block and the one before */
+    vector_step before;
     unsigned step;
     unsigned block;
 } product;
@@ -253,14 +253,14 @@ static const _Alignas(64) float zeros[TILE_INTS];
 
 static ring_slot *slot_of(product *p, unsigned step)
 {
-    return &p->ring[step % (DELAY + 1)];
+    return &p->ring[step % 2];
 }
 
-/* The tiles of t and the vectors of the step DELAY before it, whose place is returned. */
+/* The tiles of t and the vectors of the step before it, whose place is returned. */
 AMX_INLINE vector_step *stage(shape f, product *p, const tile_step *t)
 {
-    vector_step *v = &p->waiting[p->step % DELAY];
-    ring_slot *before = slot_of(p, p->step + DELAY);
+    vector_step *v = &p->before;
+    ring_slot *before = slot_of(p, p->step + 1);
     if (f.has_min) {
         stage_with_min(f, t, before, v);
     } else {
@@ -306,7 +306,7 @@ AMX_INLINE void step_run(shape f, const product_part *part, const tile_at *at, c
     /* Field by field: a copy of the struct would be read in one go, which waits for all stores before it. */
     v->ints = tiles.ints;
     v->d_act = at->d;
-    v->scales = &p->scales[p->block % (DELAY + 1)][panel];
+    v->scales = &p->scales[p->block % 2][panel];
     v->acc = acc_in;
     v->out = acc;
     v->out_stride = KERN_PANEL;
@@ -323,9 +323,12 @@ AMX_INLINE void part_run(shape f, q256_unpack_fn unpack, size_t unit_bytes, cons
     const size_t panels = (part->columns + KERN_PANEL - 1) / KERN_PANEL;
     for (size_t b = 0; b < a->n_blocks; b++) {
         p->block++;
+        /* at the end of a panel: the one PANELS on */
+        const size_t ahead =
+            AHEAD * unit_bytes + (b + AHEAD < a->n_blocks ? 0 : (PANELS - 1) * part->panel_bytes);
         for (size_t i = 0; i < panels; i++) {
-            unpack(part->packed + i * part->panel_bytes + b * unit_bytes, &p->codes[i],
-                   &p->scales[p->block % (DELAY + 1)][i]);
+            unpack(part->packed + i * part->panel_bytes + b * unit_bytes, ahead, &p->codes[i],
+                   &p->scales[p->block % 2][i]);
         }
         const size_t row = part->t0 * TILE;
         tile_at at = {(const uint8_t *)kern_act_q(a, row, b * RUNS), NULL, kern_act_d(a, row, b), row,
@@ -362,10 +365,8 @@ AMX_INLINE void product_run(shape f, q256_unpack_fn unpack, size_t unit_bytes, c
     p.step = 0;
     p.block = 0;
     memset(p.scales, 0, sizeof p.scales);
-    const vector_step none = {p.ring, zeros, p.scales[0], zeros, p.incomplete, KERN_PANEL};
-    for (size_t i = 0; i < DELAY; i++) {
-        p.waiting[i] = none;
-    }
+    /* of no interest */
+    p.before = (vector_step){p.ring, zeros, p.scales[0], zeros, p.incomplete, KERN_PANEL};
     configure(f.has_min);
     for (size_t i = 0; i < cuts; i++) {
         for (size_t n = n0; n < n1; n += PANELS * KERN_PANEL) {
@@ -381,10 +382,9 @@ AMX_INLINE void product_run(shape f, q256_unpack_fn unpack, size_t unit_bytes, c
             part_run(f, unpack, unit_bytes, a, &part, &p);
         }
     }
-    for (size_t i = 0; i < DELAY; i++) { /* the last steps' vectors, beside tiles of no interest */
-        tile_step again = {(const uint8_t *)a->q, a->halves, p.codes, slot_of(&p, p.step)};
-        stage(f, &p, &again)->edge = NULL;
-    }
+    /* the last step's vectors, beside tiles of no interest */
+    tile_step again = {(const uint8_t *)a->q, a->halves, p.codes, slot_of(&p, p.step)};
+    stage(f, &p, &again);
     amx_release();
 }
 

@@ -7,7 +7,6 @@
 
 #define EVEN_BYTES 0x5555555555555555ull
 #define ODD_BYTES  0xAAAAAAAAAAAAAAAAull
-#define AHEAD      7168 /* bytes from what is unpacked to what is prefetched */
 
 AMX_INLINE __m512i load(const void *p)
 {
@@ -24,17 +23,17 @@ AMX_INLINE void halves_to_floats(const uint16_t *h, float *out)
     _mm512_store_ps(out, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)h)));
 }
 
-/* Asks for all lines of the unit AHEAD on; spread over its unpacking by the caller. */
-AMX_INLINE void ahead(const void *p)
+/* Asks for what lies `distance` behind a line. */
+AMX_INLINE void prefetch(const void *p, size_t distance)
 {
-    _mm_prefetch((const char *)p + AHEAD, _MM_HINT_T1);
+    _mm_prefetch((const char *)p + distance, _MM_HINT_T1);
 }
 
-/* The rest of a unit, n lines from p on. */
-AMX_INLINE void ahead_rest(const uint8_t *p, size_t n)
+/* The same for n lines from p on: the rest of a unit. */
+AMX_INLINE void prefetch_rest(const void *p, size_t n, size_t distance)
 {
     for (size_t i = 0; i < n; i++) {
-        ahead(p + 64 * i);
+        prefetch((const uint8_t *)p + 64 * i, distance);
     }
 }
 
@@ -105,7 +104,7 @@ AMX_INLINE void mins_of_32(q256_codes *out, const void *m)
     }
 }
 
-void q256_unpack_q4_k(const void *unit, q256_codes *out, q256_scales *scales)
+void q256_unpack_q4_k(const void *unit, size_t ahead, q256_codes *out, q256_scales *scales)
 {
     const unit_q4_k *u = unit;
     for (int half = 0; half < 2; half++) {
@@ -115,21 +114,21 @@ void q256_unpack_q4_k(const void *unit, q256_codes *out, q256_scales *scales)
             const int s = 4 * half + j;
             sc_pair pair = spread(sc, j);
             for (int r = 0; r < 4; r++) {
-                ahead(u->nibbles[s][r]);
+                prefetch(u->nibbles[s][r], ahead);
                 __m512i x = load(u->nibbles[s][r]);
                 fold(out, 8 * s + r, low_nibbles(x), pair);
                 fold(out, 8 * s + r + 4, high_nibbles(x), pair);
             }
         }
     }
-    ahead_rest((const uint8_t *)u->sc, 5);
+    prefetch_rest(u->sc, 5, ahead);
     mins_of_32(out, u->m);
     halves_to_floats(u->d, scales->d);
     halves_to_floats(u->dmin, scales->dmin);
 }
 
 /* A code of Q6_K is a nibble and, above it, a pair; it counts from -32. */
-void q256_unpack_q6_k(const void *unit, q256_codes *out, q256_scales *scales)
+void q256_unpack_q6_k(const void *unit, size_t ahead, q256_codes *out, q256_scales *scales)
 {
     const unit_q6_k *u = unit;
     for (int quarter = 0; quarter < 4; quarter++) {
@@ -141,7 +140,7 @@ void q256_unpack_q6_k(const void *unit, q256_codes *out, q256_scales *scales)
                 sc_pair pair = spread(sc, 2 * j + p);
                 __m512i less = _mm512_srai_epi16(pair.odd, 3); /* 256 * sc / 8 */
                 __m512i pairs = load(u->pairs[s][p]);
-                ahead(u->pairs[s][p]);
+                prefetch(u->pairs[s][p], ahead);
 #pragma GCC unroll 4
                 for (int i = 0; i < 4; i++) {
                     __m512i x = load(u->nibbles[s][i]);
@@ -150,14 +149,14 @@ void q256_unpack_q6_k(const void *unit, q256_codes *out, q256_scales *scales)
                         i < 2 ? _mm512_slli_epi16(pairs, 4 - 2 * i) : _mm512_srli_epi16(pairs, 2 * i - 4);
                     high = _mm512_and_si512(high, _mm512_set1_epi8(0x30));
                     if (p) {
-                        ahead(u->nibbles[s][i]);
+                        prefetch(u->nibbles[s][i], ahead);
                     }
                     fold_less(out, 8 * s + 4 * p + i, _mm512_or_si512(x, high), pair, less);
                 }
             }
         }
     }
-    ahead_rest((const uint8_t *)u->sc, 5);
+    prefetch_rest(u->sc, 5, ahead);
     halves_to_floats(u->d, scales->d);
 }
 
@@ -168,7 +167,7 @@ AMX_INLINE __m512i bit_to(__m512i bits, int r, int to)
     return _mm512_and_si512(moved, _mm512_set1_epi8((char)(1 << to)));
 }
 
-void q256_unpack_q5_k(const void *unit, q256_codes *out, q256_scales *scales)
+void q256_unpack_q5_k(const void *unit, size_t ahead, q256_codes *out, q256_scales *scales)
 {
     const unit_q5_k *u = unit;
     for (int half = 0; half < 2; half++) {
@@ -177,10 +176,10 @@ void q256_unpack_q5_k(const void *unit, q256_codes *out, q256_scales *scales)
             const int s = 4 * half + j;
             sc_pair pair = spread(sc, j);
             __m512i bits = load(u->bits[s]);
-            ahead(u->bits[s]);
+            prefetch(u->bits[s], ahead);
 #pragma GCC unroll 4
             for (int r = 0; r < 4; r++) {
-                ahead(u->nibbles[s][r]);
+                prefetch(u->nibbles[s][r], ahead);
                 __m512i x = load(u->nibbles[s][r]);
                 __m512i low = _mm512_or_si512(low_nibbles(x), bit_to(bits, r, 4));
                 __m512i high = _mm512_or_si512(high_nibbles(x), bit_to(bits, r + 4, 4));
@@ -189,14 +188,14 @@ void q256_unpack_q5_k(const void *unit, q256_codes *out, q256_scales *scales)
             }
         }
     }
-    ahead_rest((const uint8_t *)u->sc, 5);
+    prefetch_rest(u->sc, 5, ahead);
     mins_of_32(out, u->m);
     halves_to_floats(u->d, scales->d);
     halves_to_floats(u->dmin, scales->dmin);
 }
 
 /* Places in the table of IQ4_XS, which counts from -128 here: w in 1 ... 241. */
-void q256_unpack_iq4_xs(const void *unit, q256_codes *out, q256_scales *scales)
+void q256_unpack_iq4_xs(const void *unit, size_t ahead, q256_codes *out, q256_scales *scales)
 {
     const unit_iq4_xs *u = unit;
     /* vpermb looks at six bits of each byte: with four equal parts a nibble needs no mask */
@@ -209,7 +208,7 @@ void q256_unpack_iq4_xs(const void *unit, q256_codes *out, q256_scales *scales)
             __m512i less = _mm512_srai_epi16(pair.odd, 1); /* 256 * sc / 2 */
 #pragma GCC unroll 4
             for (int r = 0; r < 4; r++) {
-                ahead(u->nibbles[s][r]);
+                prefetch(u->nibbles[s][r], ahead);
                 __m512i x = load(u->nibbles[s][r]);
                 fold_less(out, 8 * s + r, _mm512_permutexvar_epi8(x, table), pair, less);
                 fold_less(out, 8 * s + r + 4, _mm512_permutexvar_epi8(_mm512_srli_epi16(x, 4), table), pair,
@@ -217,12 +216,12 @@ void q256_unpack_iq4_xs(const void *unit, q256_codes *out, q256_scales *scales)
             }
         }
     }
-    ahead_rest((const uint8_t *)u->sc, 3);
+    prefetch_rest(u->sc, 3, ahead);
     halves_to_floats(u->d, scales->d);
 }
 
 /* The only plane. w * sc <= 3 * 15: a 16-bit product of two codes has no carry between its bytes. */
-void q256_unpack_q2_k(const void *unit, q256_codes *out, q256_scales *scales)
+void q256_unpack_q2_k(const void *unit, size_t ahead, q256_codes *out, q256_scales *scales)
 {
     const unit_q2_k *u = unit;
     /* output n of a line: number j of four sub-blocks' scales or minima, byte 16 j + n */
@@ -236,7 +235,7 @@ void q256_unpack_q2_k(const void *unit, q256_codes *out, q256_scales *scales)
         for (int j = 0; j < 4; j++) { /* sub-blocks of four lines */
             __m512i times = spread(sc, j).even;
             __m512i pairs = load(u->pairs[2 * quarter + j / 2][j % 2]);
-            ahead(u->pairs[2 * quarter + j / 2][j % 2]);
+            prefetch(u->pairs[2 * quarter + j / 2][j % 2], ahead);
 #pragma GCC unroll 4
             for (int i = 0; i < 4; i++) {
                 __m512i w = _mm512_and_si512(_mm512_srli_epi16(pairs, 2 * i), _mm512_set1_epi8(3));
@@ -244,13 +243,13 @@ void q256_unpack_q2_k(const void *unit, q256_codes *out, q256_scales *scales)
             }
         }
     }
-    ahead_rest((const uint8_t *)u->sc_m, 5);
+    prefetch_rest(u->sc_m, 5, ahead);
     halves_to_floats(u->d, scales->d);
     halves_to_floats(u->dmin, scales->dmin);
 }
 
 /* The only plane, of (4 - code) * sc, -128 ... 124: the low bytes of code * -sc, and 4 * sc modulo 256. */
-void q256_unpack_q3_k(const void *unit, q256_codes *out, q256_scales *scales)
+void q256_unpack_q3_k(const void *unit, size_t ahead, q256_codes *out, q256_scales *scales)
 {
     const unit_q3_k *u = unit;
     for (int quarter = 0; quarter < 4; quarter++) {
@@ -263,7 +262,7 @@ void q256_unpack_q3_k(const void *unit, q256_codes *out, q256_scales *scales)
             __m512i four = _mm512_slli_epi16(_mm512_and_si512(both, _mm512_set1_epi8(0x3F)), 2);
             __m512i bits = load(u->bits[s]);
             __m512i pairs = load(u->pairs[s][j % 2]);
-            ahead(u->pairs[s][j % 2]);
+            prefetch(u->pairs[s][j % 2], ahead);
 #pragma GCC unroll 4
             for (int i = 0; i < 4; i++) {
                 __m512i w = _mm512_and_si512(_mm512_srli_epi16(pairs, 2 * i), _mm512_set1_epi8(3));
@@ -275,6 +274,6 @@ void q256_unpack_q3_k(const void *unit, q256_codes *out, q256_scales *scales)
             }
         }
     }
-    ahead_rest((const uint8_t *)u->bits, 13);
+    prefetch_rest(u->bits, 13, ahead);
     halves_to_floats(u->d, scales->d);
 }

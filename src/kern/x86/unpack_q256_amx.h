@@ -25,18 +25,18 @@ typedef struct q256_scales {
     float dmin[KERN_PANEL];
 } q256_scales;
 
-/* One unit; out and scales are aligned to 64 bytes. Prefetches what lies some KiB behind the unit. */
-typedef void (*q256_unpack_fn)(const void *unit, q256_codes *out, q256_scales *scales);
+/* One unit; out and scales are aligned to 64 bytes. Prefetches the unit `ahead` bytes on (any address). */
+typedef void (*q256_unpack_fn)(const void *unit, size_t ahead, q256_codes *out, q256_scales *scales);
 
 /* Two planes and minima. */
-void q256_unpack_q4_k(const void *unit, q256_codes *out, q256_scales *scales);
-void q256_unpack_q5_k(const void *unit, q256_codes *out, q256_scales *scales);
+void q256_unpack_q4_k(const void *unit, size_t ahead, q256_codes *out, q256_scales *scales);
+void q256_unpack_q5_k(const void *unit, size_t ahead, q256_codes *out, q256_scales *scales);
 /* Two planes. */
-void q256_unpack_q6_k(const void *unit, q256_codes *out, q256_scales *scales);
-void q256_unpack_iq4_xs(const void *unit, q256_codes *out, q256_scales *scales);
+void q256_unpack_q6_k(const void *unit, size_t ahead, q256_codes *out, q256_scales *scales);
+void q256_unpack_iq4_xs(const void *unit, size_t ahead, q256_codes *out, q256_scales *scales);
 /* One plane and minima. */
-void q256_unpack_q2_k(const void *unit, q256_codes *out, q256_scales *scales);
+void q256_unpack_q2_k(const void *unit, size_t ahead, q256_codes *out, q256_scales *scales);
 /* One plane, of -w * sc. */
-void q256_unpack_q3_k(const void *unit, q256_codes *out, q256_scales *scales);
+void q256_unpack_q3_k(const void *unit, size_t ahead, q256_codes *out, q256_scales *scales);
 
 #endif
