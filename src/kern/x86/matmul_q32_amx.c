@@ -4,8 +4,9 @@
  * A float step every 32 values makes the vector units the limit, not the tiles. So both run at once, on one
  * endless stream of blocks that is not drained between tiles of rows, chunks of k and panels:
  *
- *     T(block)  tile stage:   C = A * B in int32, exact. C is stored into a ring when the block after the next
- *                             one is started: a store right behind its product would wait for it
+ *     T(block)  tile stage:   C = A * B in int32, exact, in one of four tiles in turn. C is stored into a ring
+ *                             four blocks later, when its tile is needed again: a store right behind its product
+ *                             would wait for it
  *     V(block)  vector stage: acc = fma((float)C, dA * d, acc) for the 16 rows, accumulators in registers
  *     U(block)  unpacks the weights of one block two chunks ahead, once for all tiles of rows
  *
@@ -25,7 +26,7 @@
 #include "kern/x86/avx512.h"
 #include "kern/x86/matmul_amx.h"
 
-#define CHUNK 8 /* blocks of a step, and places in the ring */
+#define CHUNK 8 /* blocks of a step */
 #define ROWS  KERN_ACT_TILE
 
 /* Activations of a pass over the weights: what stays in the second cache, and rows of the scratch. */
@@ -69,7 +70,7 @@ typedef void (*unpack_fn)(const uint8_t *unit, int8_t (*lines)[LINE_BYTES], floa
 
 /* What the stages of one step read and write. */
 typedef struct step {
-    int32_t (*ring)[ROWS][KERN_PANEL]; /* [8] */
+    int32_t (*ring)[ROWS][KERN_PANEL]; /* [4] */
     block_lines *lines;                /* [8] */
     /* V */
     const scales *now;
@@ -245,15 +246,14 @@ static inline void unpack_mxfp4(const uint8_t *unit, int8_t (*lines)[LINE_BYTES]
     _mm512_store_ps(d, _mm512_castsi512_ps(_mm512_mask_blend_epi32(small, normal, denormal)));
 }
 
-/* The tile stage of block j, with tile c for the result; the result of the block before the last, in tile
- * `done`, goes to the ring. */
-#define TILE_STAGE(ring, lines, q, j, c, done, a, b)                    \
-    do {                                                                \
-        AMX_LOAD(a, q, KERN_ACT_RUN);                                   \
-        AMX_LOAD(b, (lines)[j], LINE_BYTES);                            \
-        AMX_STORE(done, (ring)[((j) + CHUNK - 2) % CHUNK], LINE_BYTES); \
-        AMX_ZERO(c);                                                    \
-        AMX_DOT_INT8(c, a, b);                                          \
+/* The tile stage of block j. What tile c holds, the result of four blocks ago, goes to the ring. */
+#define TILE_STAGE(ring, lines, q, j, c, a, b) \
+    do {                                       \
+        AMX_LOAD(a, q, KERN_ACT_RUN);          \
+        AMX_LOAD(b, (lines)[j], LINE_BYTES);   \
+        AMX_STORE(c, (ring)[c], LINE_BYTES);   \
+        AMX_ZERO(c);                           \
+        AMX_DOT_INT8(c, a, b);                 \
     } while (0)
 
 /* Block j of a tile of rows, from its first block of the chunk on; rows are KERN_ACT_RUN apart. */
@@ -323,16 +323,16 @@ AMX_INLINE void accumulators_store(const step *s, const __m512 *acc)
     }
 }
 
-/* Block j of a step. */
-#define STAGES(j, c, done, a, b)                                                                   \
-    do {                                                                                           \
-        if (full || (j) < s->n_now) {                                                              \
-            vector_stage(ring[j], now, d_act, totals, j, acc, has_min);                            \
-        }                                                                                          \
-        TILE_STAGE(ring, lines, codes_at(q, full || (j) < s->n_next ? (j) : 0), j, c, done, a, b); \
-        if (unpack && (full || (j) < s->n_later)) {                                                \
-            unpack_stage(units, lines[j], later, j, unpack, unit_bytes);                           \
-        }                                                                                          \
+/* Block j of a step; c is j % 4. */
+#define STAGES(j, c, a, b)                                                                   \
+    do {                                                                                     \
+        if (full || (j) < s->n_now) {                                                        \
+            vector_stage(ring[c], now, d_act, totals, j, acc, has_min);                      \
+        }                                                                                    \
+        TILE_STAGE(ring, lines, codes_at(q, full || (j) < s->n_next ? (j) : 0), j, c, a, b); \
+        if (unpack && (full || (j) < s->n_later)) {                                          \
+            unpack_stage(units, lines[j], later, j, unpack, unit_bytes);                     \
+        }                                                                                    \
     } while (0)
 
 /*
@@ -352,14 +352,14 @@ AMX_INLINE void step_run(const step *s, unpack_fn unpack, size_t unit_bytes, con
     const uint8_t *const units = s->units;
     __m512 acc[ROWS];
     accumulators_load(s, acc);
-    STAGES(0, 0, 2, 4, 6);
-    STAGES(1, 1, 3, 5, 7);
-    STAGES(2, 2, 0, 4, 6);
-    STAGES(3, 3, 1, 5, 7);
-    STAGES(4, 0, 2, 4, 6);
-    STAGES(5, 1, 3, 5, 7);
-    STAGES(6, 2, 0, 4, 6);
-    STAGES(7, 3, 1, 5, 7);
+    STAGES(0, 0, 4, 6);
+    STAGES(1, 1, 5, 7);
+    STAGES(2, 2, 4, 6);
+    STAGES(3, 3, 5, 7);
+    STAGES(4, 0, 4, 6);
+    STAGES(5, 1, 5, 7);
+    STAGES(6, 2, 4, 6);
+    STAGES(7, 3, 5, 7);
     accumulators_store(s, acc);
 }
 
@@ -396,7 +396,7 @@ static void tiles_configure(void)
 }
 
 typedef struct scratch {
-    int32_t ring[CHUNK][ROWS][KERN_PANEL];
+    int32_t ring[4][ROWS][KERN_PANEL];
     block_lines lines[CHUNK]; /* U overwrites what T has used for the last time */
     scales scales[2];         /* of even and odd chunks; U overwrites what V has used for the last time */
     float acc[PASS_TILES][ROWS * KERN_PANEL];
