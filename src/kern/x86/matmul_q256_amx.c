@@ -4,9 +4,12 @@
  * The integer scales are folded into the weights (unpack_q256_amx.h), so that the tiles give a block's isum, up to
  * shifts, and its msum, in four tiles of int32; every other operation is one vector stage per 16 x 16 outputs and
  * block. The two stages are one endless pipeline: while the tiles of a step are computed, the vectors of the step
- * before it are, and the tiles' stores wait behind tile products that do not need them. A step is (panel, block of
- * 256, tile of rows) in this order, so that an unpacked block serves all rows of a row block; the accumulators
- * wait in memory between blocks.
+ * before it are, and the tiles' stores wait behind tile products that do not need them. A step is (pair of panels,
+ * block of 256, tile of rows, panel of the pair) in this order, so that an unpacked block serves all rows of a row
+ * block and a tile of activations both panels; the accumulators wait in memory between blocks.
+ *
+ * Measured: the vectors' arithmetic is free beside the tiles, their loads and stores are not, and more than what
+ * lies in 2 x 8 KiB of planes, one tile of activations and a ring of two steps costs more than it saves.
  */
 #include <immintrin.h>
 #include <string.h>
