@@ -143,7 +143,9 @@ static uint64_t default_budget(int dir, uint64_t held)
 /* Least recently used first, until the rest and wanted_bytes are within the budget. */
 static void remove_oldest(int dir, const char *folder, found_list *l, uint64_t wanted_bytes, uint64_t budget)
 {
-    qsort(l->at, l->n, sizeof *l->at, by_use);
+    if (l->n > 0) {
+        qsort(l->at, l->n, sizeof *l->at, by_use);
+    }
     for (size_t i = 0; i < l->n && l->bytes > budget - wanted_bytes; i++) {
         const found_file *f = &l->at[i];
         if (remove_file(dir, f->name, false)) {
