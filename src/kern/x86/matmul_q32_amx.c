@@ -8,7 +8,8 @@
  *                             four blocks later, when its tile is needed again: a store right behind its product
  *                             would wait for it
  *     V(block)  vector stage: acc = fma((float)C, dA * d, acc) for the 16 rows, accumulators in registers
- *     U(block)  unpacks the weights of one block two chunks ahead, once for all tiles of rows
+ *     U(block)  unpacks the weights of one block of the following chunk, once for all tiles of rows, over those
+ *               that T has just used for the last time: more buffers would drive the ring out of the first cache
  *
  * A step is one chunk of eight blocks of one panel with one tile of 16 rows: V of this step, T of the next one
  * and U of a later chunk, block by block in turns. Between the chunks of a panel the accumulators of a tile of
