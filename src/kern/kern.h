@@ -21,7 +21,7 @@
 #include "kern/act.h"
 #include "kern/kv_layout.h"
 
-#define NUMERICS_VERSION 1
+#define NUMERICS_VERSION 2
 #define KERN_PANEL       16 /* outputs that are packed and computed together */
 
 /* In rising order on each machine; x86 and ARM have nothing but the reference in common. */
@@ -74,7 +74,10 @@ typedef struct kern_attn {
     float *scratch;     /* [KERN_ATTN_SCRATCH(n_q, v_dim)] floats */
 } kern_attn;
 
-#define KERN_SPAN                     256 /* positions merged as one (rule 3) */
+#define KERN_SPAN 256 /* positions merged as one (rule 3) */
+/* A score this far below the largest of its span has the weight +0 instead of exp of the distance. Weights stay above
+ * 2^-100, so that no product with a value is denormal: those take a hundred times longer. */
+#define KERN_ATTN_FLOOR               (-69.0f)
 #define KERN_ATTN_SCRATCH(n_q, v_dim) ((size_t)(n_q) * ((size_t)KERN_SPAN + 2 * (size_t)(v_dim) + 4))
 
 typedef enum kern_rope_style {

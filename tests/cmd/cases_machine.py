@@ -11,7 +11,7 @@ from cmd_rig import HEARTH, MODELS, Case, hearth
 
 COMMANDS = ["run", "chat", "serve", "worker", "inspect", "tokenize", "logits", "perplexity", "quantize", "bench", "doctor",
             "version"]
-SETS = ["ref", "avx2", "avx512", "amx"]
+SETS = ["ref", "avx2", "avx512", "amx", "dotprod", "i8mm"]
 
 
 class Hearth(Case):

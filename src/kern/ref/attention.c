@@ -60,7 +60,8 @@ static void span_visit(const kern_attn *a, const float *q, int32_t first, int32_
         out->m = pos == first || s > out->m ? s : out->m;
     }
     for (int32_t pos = first; pos <= last; pos++) {
-        float e = fm_exp(p[pos % KERN_SPAN] - out->m);
+        float below = p[pos % KERN_SPAN] - out->m;
+        float e = below < KERN_ATTN_FLOOR ? 0.0f : fm_exp(below);
         p[pos % KERN_SPAN] = e;
         lane[pos % 16] += e; /* 16 divides 256: counted within the span */
     }

@@ -244,10 +244,14 @@ ALWAYS_INLINE void scores_finish(const kern_attn *a, float *p, __m256 seen, __m2
     _mm256_storeu_ps(p, x);
 }
 
-/* Eight scores become exp(score - m), +0 where invisible, and are added to their lanes. */
+/* Eight scores become exp(score - m), +0 where invisible or below the floor, and are added to their lanes. */
 ALWAYS_INLINE void scores_exp(float *p, __m256 m, __m256 seen, __m256 *lanes)
 {
-    __m256 e = _mm256_and_ps(v8_exp(_mm256_sub_ps(_mm256_loadu_ps(p), m)), seen);
+    const __m256 floor = _mm256_set1_ps(KERN_ATTN_FLOOR);
+    __m256 below = _mm256_sub_ps(_mm256_loadu_ps(p), m);
+    seen = _mm256_and_ps(seen, _mm256_cmp_ps(below, floor, _CMP_NLT_UQ));
+    __m256 e =
+        _mm256_and_ps(v8_exp(_mm256_max_ps(floor, below)), seen); /* a NaN stays: max's second operand */
     *lanes = _mm256_add_ps(*lanes, e);
     _mm256_storeu_ps(p, e);
 }

@@ -217,10 +217,13 @@ static void span_softmax(const kern_attn *a, const span *s, float *p, float *m_o
         _mm512_storeu_ps(p + j, x);
     }
     float m = _mm512_reduce_max_ps(most);
+    const __m512 floor = _mm512_set1_ps(KERN_ATTN_FLOOR);
     __m512 lanes = _mm512_setzero_ps();
     for (size_t j = begin; j <= s->last; j += LANES) {
-        __m512 e = w16_exp(_mm512_sub_ps(_mm512_loadu_ps(p + j), _mm512_set1_ps(m)));
-        e = _mm512_maskz_mov_ps(visible(s, j), e);
+        __m512 below = _mm512_sub_ps(_mm512_loadu_ps(p + j), _mm512_set1_ps(m));
+        __mmask16 counts = visible(s, j) & _mm512_cmp_ps_mask(below, floor, _CMP_NLT_UQ);
+        /* a NaN stays: it is max's second operand */
+        __m512 e = _mm512_maskz_mov_ps(counts, w16_exp(_mm512_max_ps(floor, below)));
         lanes = _mm512_add_ps(lanes, e);
         _mm512_storeu_ps(p + j, e);
     }
