@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that are missing: `run` for building and running, `test` adds what `make test` needs,
-# `ci` what the longer tiers need. Does nothing, and asks for nothing, when all are there.
+# `ci` what the longer tiers need, `arm` the cross build.
+# Does nothing, and asks for nothing, when all are there.
 set -euo pipefail
 profile=${1:-run}
 packages=(gcc libc6-dev pkg-config meson ninja-build python3 libevent-dev libssl-dev libhttp-parser-dev libpcre2-dev
@@ -16,13 +17,14 @@ arm)
   done
   ;;
 *)
-  echo "install-deps: unknown profile '$profile' (run, test, ci)" >&2
+  echo "install-deps: unknown profile '$profile' (run, test, ci, arm)" >&2
   exit 2
   ;;
 esac
 missing=()
 for p in "${packages[@]}"; do
-  [ "$(dpkg-query -W -f='${db:Status-Status}' "$p" 2>/dev/null || true)" = installed ] || missing+=("$p")
+  # once per architecture that has it
+  [[ "$(dpkg-query -W -f='${db:Status-Status}' "$p" 2>/dev/null || true)" == installed* ]] || missing+=("$p")
 done
 [ ${#missing[@]} -eq 0 ] && exit 0
 echo "install-deps: installing ${missing[*]}" >&2
