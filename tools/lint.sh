@@ -10,7 +10,8 @@ cppcheck)
     --suppress=missingIncludeSystem -Isrc -Iinclude -D_GNU_SOURCE -D__x86_64__=1 -j2 src
   ;;
 clang-tidy)
-  find src -name '*.c' -print0 | xargs -0 -n 1 -P 2 clang-tidy --quiet -p $db --warnings-as-errors='*' 2>/dev/null
+  # arm/ is not in this build's list of commands; its own compiler looks at it (tools/aarch64.sh)
+  find src -name '*.c' -not -path 'src/kern/arm/*' -print0 | xargs -0 -n 1 -P 2 clang-tidy --quiet -p $db --warnings-as-errors='*' 2>/dev/null
   ;;
 *)
   echo "lint: cppcheck or clang-tidy" >&2

@@ -36,7 +36,7 @@ status pack_folder_make(const char *folder, err *e)
         return err_set(e, ST_IO, NULL, "the path of the folder for packed weights is %s",
                        *folder ? "too long" : "empty");
     }
-    strcpy(path, folder);
+    memcpy(path, folder, strlen(folder) + 1);
     for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
         (void)mkdir(path, 0700); /* the last one tells */

@@ -114,7 +114,7 @@ static void row_encode(kern_act *a, const float *x, size_t r)
     static const float zeros[BLOCK_MAX];
     const size_t run_bytes = a->tile * KERN_ACT_RUN;
     act_row to = {.q = kern_act_q(a, r, 0), .d = kern_act_d(a, r, 0), .sums = kern_act_sums(a, r, 0)};
-    if (a->totals) {
+    if (a->block != BLOCK_MAX) {
         to.totals = kern_act_total(a, r, 0);
     } else {
         to.halves = kern_act_halves(a, r, 0, 0);

@@ -142,8 +142,7 @@ MM_INLINE size_t unit_bytes(const q256_format f)
 }
 
 /* A unit as each format has it. */
-typedef union unit_ptr {
-    const uint8_t *bytes;
+typedef struct unit_ptr {
     const unit_q2_k *q2_k;
     const unit_q3_k *q3_k;
     const unit_q4_k *q4_k;
@@ -151,6 +150,11 @@ typedef union unit_ptr {
     const unit_q6_k *q6_k;
     const unit_iq4_xs *iq4_xs;
 } unit_ptr;
+
+MM_INLINE unit_ptr unit_at(const void *p)
+{
+    return (unit_ptr){p, p, p, p, p, p};
+}
 
 /* Half h of two bits of each code, moved to place `to`. */
 MM_INLINE void pair_lines(const pack_line pairs[2], const size_t h, const int to, __m256i lines[LINES])
@@ -271,7 +275,7 @@ MM_INLINE void unpack_q256(const uint8_t *units, size_t k, mm_strip *s, const q2
 {
     const size_t subs = f == Q2_K || f == Q3_K || f == Q6_K ? 2 : 1; /* in 32 values */
     for (size_t b = 0; b < k / BLOCK; b++, units += unit_bytes(f)) {
-        const unit_ptr u = {units};
+        const unit_ptr u = unit_at(units);
         for (size_t j = 0; j < SUBS; j++) {
             const size_t sub = SUBS * b + j;
             mm_prefetch(units + j * (unit_bytes(f) / SUBS), unit_bytes(f) / SUBS);
@@ -361,7 +365,7 @@ MM_INLINE void direct_q256(const mm_strip *s, const uint8_t *units, const mm_row
 {
     (void)s;
     for (size_t block = c / BLOCK; block < (c + k) / BLOCK; block++, units += unit_bytes(f)) {
-        const unit_ptr u = {units};
+        const unit_ptr u = unit_at(units);
         __m256i isum[2][MM_ROWS];
         MM_UNROLL
         for (int i = 0; i < 2 * rows; i++) {
@@ -408,11 +412,11 @@ MM_INLINE void direct_q256(const mm_strip *s, const uint8_t *units, const mm_row
         const mm_format format = {.unit_bytes = unit_bytes(f),                                       \
                                   .unit_values = BLOCK,                                              \
                                   .unpack = unpack_##name,                                           \
-                                  .rows = rows_of,                                                   \
+                                  .rows = (rows_of),                                                 \
                                   .direct = direct_##name,                                           \
                                   .chunk = MM_CHUNK,                                                 \
-                                  .extra = extra_of,                                                 \
-                                  .offset = offset_of};                                              \
+                                  .extra = (extra_of),                                               \
+                                  .offset = (offset_of)};                                            \
         mm_run(&format, w, a, n0, n1, y, y_stride);                                                  \
     }
 

@@ -254,11 +254,11 @@ MM_INLINE void direct_q32(const mm_strip *s, const uint8_t *unit, const mm_rows 
         const mm_format format = {.unit_bytes = unit_bytes(f),                                       \
                                   .unit_values = BLOCK,                                              \
                                   .unpack = unpack_##name,                                           \
-                                  .rows = rows_of,                                                   \
+                                  .rows = (rows_of),                                                 \
                                   .direct = direct_##name,                                           \
                                   .chunk = MM_CHUNK,                                                 \
-                                  .extra = extra_of,                                                 \
-                                  .offset = offset_of};                                              \
+                                  .extra = (extra_of),                                               \
+                                  .offset = (offset_of)};                                            \
         mm_run(&format, w, a, n0, n1, y, y_stride);                                                  \
     }
 
