@@ -20,6 +20,18 @@
 #include "base/fp16.h"
 #include "kern/kern.h"
 
+/* Under a sanitizer all is ten times slower, and what it watches are addresses: every fourth case is enough there. */
+#ifdef __has_feature /* clang's way to tell */
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define CASE_STEP 4
+#endif
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define CASE_STEP 4
+#endif
+#ifndef CASE_STEP
+#define CASE_STEP 1
+#endif
+
 /*
  * n bytes between two pages that may not be touched. Tight at the end (the default) the first byte behind the
  * data is forbidden and the data begins wherever that leaves it; tight at the start, the last byte before.
