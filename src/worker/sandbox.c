@@ -16,20 +16,10 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/sanitized.h"
 #include "worker/sandbox_int.h"
 
 #define OWN_THREADS 4 /* reader, writer, and room: a stack is counted as a whole when its thread starts */
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED 0
-#endif
 
 static bool entered; /* by sandbox_enter, read by sandbox_seal: the same thread */
 

@@ -13,21 +13,13 @@
 #include <cmocka.h>
 
 #include "base/philox.h"
+#include "base/sanitized.h"
 #include "engine/sampler.h"
 #include "kern/fmath.h"
 
 #define N_VOCAB 24
 /* A sanitizer makes draws twenty times slower and has nothing to see in their distribution. */
-#ifdef __has_feature /* clang's way to tell */
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define N_DRAWS 10000
-#endif
-#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define N_DRAWS 10000
-#endif
-#ifndef N_DRAWS
-#define N_DRAWS 200000
-#endif
+#define N_DRAWS (SANITIZED ? 10000 : 200000)
 
 typedef struct setting {
     const char *name;

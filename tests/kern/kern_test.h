@@ -18,19 +18,11 @@
 #include <unistd.h>
 
 #include "base/fp16.h"
+#include "base/sanitized.h"
 #include "kern/kern.h"
 
 /* Under a sanitizer all is ten times slower, and what it watches are addresses: every fourth case is enough there. */
-#ifdef __has_feature /* clang's way to tell */
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define CASE_STEP 4
-#endif
-#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define CASE_STEP 4
-#endif
-#ifndef CASE_STEP
-#define CASE_STEP 1
-#endif
+#define CASE_STEP (SANITIZED ? 4 : 1)
 
 /*
  * n bytes between two pages that may not be touched. Tight at the end (the default) the first byte behind the

@@ -10,15 +10,11 @@
 #include <pthread.h>
 #include <time.h>
 
+#include "base/sanitized.h"
 #include "cases.h"
 #include "toy_vocab.h"
 
-#ifdef __has_feature /* clang's way to tell */
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(SANITIZED)
+#if SANITIZED
 #define JUDGE_TIME  0 /* a sanitizer judges memory, and needs more stack itself */
 #define STACK_BYTES ((size_t)1 << 20)
 #else

@@ -23,30 +23,12 @@
 
 #include "kern/kern.h"
 #include "kern/pack_units.h"
+#include "kern/x86/unroll.h"
 
 #define MM_ROWS        4   /* rows of a group */
 #define MM_CHUNK       512 /* values of k in a strip, at most: some MM_AHEAD packed bytes */
 #define MM_FLOAT_CHUNK 256
 #define MM_AHEAD       4608 /* bytes of weights fetched ahead */
-
-#define MM_INLINE static inline __attribute__((always_inline))
-
-/* Loops over the vectors of a tile must disappear, else their arrays stay in memory. Under a sanitizer, which
- * checks every load, they stay: unrolled, one file takes a minute to compile. */
-#ifdef __has_feature /* clang's way to tell */
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define MM_SANITIZED
-#endif
-#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define MM_SANITIZED
-#endif
-#ifdef MM_SANITIZED
-#define MM_UNROLL
-#elif defined(__clang__)
-#define MM_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define MM_UNROLL _Pragma("GCC unroll 16")
-#endif
 
 /*
  * Pins a partial sum where it is written. GCC reorders integer additions (they are associative) so that it

@@ -21,6 +21,7 @@
 #include "kern/kern.h"
 #include "kern/pack_units.h"
 #include "kern/x86/avx512.h"
+#include "kern/x86/unroll.h"
 
 #define MM_TILE     16 /* vectors of sums */
 #define MM_FEW_ROWS KERN_ACT_SMALL
@@ -28,25 +29,6 @@
 #define MM_PANELS   3 /* panels side by side */
 /* Bytes of a packed panel that are fetched ahead. */
 #define MM_AHEAD 4608
-
-#define MM_INLINE static inline __attribute__((always_inline))
-
-/* Loops over the vectors of a tile must disappear, else their arrays stay in memory. Under a sanitizer, which
- * checks every load, they stay: unrolled, one file takes a minute to compile. */
-#ifdef __has_feature /* clang's way to tell */
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define MM_SANITIZED
-#endif
-#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define MM_SANITIZED
-#endif
-#ifdef MM_SANITIZED
-#define MM_UNROLL
-#elif defined(__clang__)
-#define MM_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define MM_UNROLL _Pragma("GCC unroll 16")
-#endif
 
 /* What keeps the compilers from moving the loads of one line before those of another: clang gathers all of a block
  * and spills them, which costs a third. */

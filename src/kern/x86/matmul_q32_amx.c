@@ -26,6 +26,7 @@
 #include "kern/x86/amx.h"
 #include "kern/x86/avx512.h"
 #include "kern/x86/matmul_amx.h"
+#include "kern/x86/unroll.h"
 
 #define CHUNK 8 /* blocks of a step */
 #define ROWS  KERN_ACT_TILE
@@ -44,22 +45,6 @@
 
 #define LINE_BYTES 64
 #define AND_OR     0xEA /* (a & b) | c */
-
-/* Stays a loop where a sanitizer checks every load: unrolled, it takes a minute to compile. */
-#ifdef __has_feature /* clang's way to tell */
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED
-#endif
-#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED
-#endif
-#ifdef SANITIZED
-#define UNROLL
-#elif defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
 
 /* Weights as T wants them: as in pack_units.h, offsets taken off and tables looked up. */
 typedef int8_t block_lines[8][LINE_BYTES];
@@ -137,7 +122,7 @@ static inline void nibbles_look_up(const pack_line *nibbles, const int8_t *value
                                    int8_t (*lines)[LINE_BYTES])
 {
     const __m512i table = table_of(values);
-    UNROLL
+    MM_UNROLL
     for (size_t r = 0; r < 4; r++) {
         __m512i v = line_load(nibbles[r]);
         line_store(lines, r, _mm512_permutexvar_epi8(v, table));
@@ -160,7 +145,7 @@ static inline void five_bits_join(const pack_line *nibbles, const pack_line fift
 {
     const __m512i low = _mm512_set1_epi8(15);
     const __m512i bits = line_load(fifths);
-    UNROLL
+    MM_UNROLL
     for (size_t r = 0; r < 4; r++) {
         __m512i v = line_load(nibbles[r]);
         __m512i high = _mm512_srli_epi16(v, 4);
@@ -174,7 +159,7 @@ static inline void unpack_q8_0(const uint8_t *unit, int8_t (*lines)[LINE_BYTES],
 {
     (void)m;
     const unit_q8_0 *u = (const unit_q8_0 *)(const void *)unit;
-    UNROLL
+    MM_UNROLL
     for (size_t r = 0; r < 8; r++) {
         line_store(lines, r, line_load(u->lines[r]));
     }
@@ -189,7 +174,7 @@ static inline void unpack_q4_0(const uint8_t *unit, int8_t (*lines)[LINE_BYTES],
     (void)m;
     const unit_q4_0 *u = (const unit_q4_0 *)(const void *)unit;
     const __m512i table = table_of(less_eight);
-    UNROLL
+    MM_UNROLL
     for (size_t r = 0; r < 4; r++) {
         __m512i v = line_load(u->nibbles[r]);
         line_store(lines, r, _mm512_permutexvar_epi8(v, table));
@@ -202,7 +187,7 @@ static inline void unpack_q4_1(const uint8_t *unit, int8_t (*lines)[LINE_BYTES],
 {
     const unit_q4_1 *u = (const unit_q4_1 *)(const void *)unit;
     const __m512i low = _mm512_set1_epi8(15);
-    UNROLL
+    MM_UNROLL
     for (size_t r = 0; r < 4; r++) {
         __m512i v = line_load(u->nibbles[r]);
         line_store(lines, r, _mm512_and_si512(v, low));
@@ -274,7 +259,7 @@ AMX_INLINE void vector_stage(const int32_t (*isums)[KERN_PANEL], const scales *w
     const __m512i magic_bits = _mm512_set1_epi32(0x4B400000);
     const __m512 magic = _mm512_set1_ps(0x1.8p23f);
     const __m512 d = _mm512_load_ps(w->d[j]);
-    UNROLL
+    MM_UNROLL
     for (size_t i = 0; i < ROWS; i++) {
         __m512i isum = _mm512_load_si512(isums[i]);
         __m512 value = _mm512_sub_ps(_mm512_castsi512_ps(_mm512_add_epi32(isum, magic_bits)), magic);
@@ -284,7 +269,7 @@ AMX_INLINE void vector_stage(const int32_t (*isums)[KERN_PANEL], const scales *w
     }
     if (has_min) {
         const __m512 m = _mm512_load_ps(w->m[j]);
-        UNROLL
+        MM_UNROLL
         for (size_t i = 0; i < ROWS; i++) {
             __m512 scale = _mm512_mul_ps(_mm512_set1_ps(d_act[j * ROWS + i]), m);
             acc[i] = _mm512_fmadd_ps(_mm512_set1_ps(totals[j * ROWS + i]), scale, acc[i]);
@@ -305,7 +290,7 @@ AMX_INLINE void unpack_stage(const uint8_t *units, int8_t (*lines)[LINE_BYTES], 
 
 AMX_INLINE void accumulators_load(const step *s, __m512 *acc)
 {
-    UNROLL
+    MM_UNROLL
     for (size_t i = 0; i < ROWS; i++) {
         acc[i] = s->first ? _mm512_setzero_ps() : _mm512_load_ps(s->acc + i * KERN_PANEL);
     }
@@ -314,20 +299,20 @@ AMX_INLINE void accumulators_load(const step *s, __m512 *acc)
 AMX_INLINE void accumulators_store(const step *s, const __m512 *acc)
 {
     if (s->last && s->stream) {
-        UNROLL
+        MM_UNROLL
         for (size_t i = 0; i < ROWS; i++) {
             _mm512_stream_ps(s->y + i * s->y_stride, acc[i]);
         }
         return;
     }
     if (s->last && s->n_rows == ROWS) {
-        UNROLL
+        MM_UNROLL
         for (size_t i = 0; i < ROWS; i++) {
             _mm512_mask_storeu_ps(s->y + i * s->y_stride, s->lanes, acc[i]);
         }
         return;
     }
-    UNROLL
+    MM_UNROLL
     for (size_t i = 0; i < ROWS; i++) {
         _mm512_store_ps(s->acc + i * KERN_PANEL, acc[i]);
     }
