@@ -90,7 +90,8 @@ static bool code_parts(kern_act_kind kind, size_t m, size_t k, act_parts *p)
         return false;
     }
     return kind == KERN_ACT_Q8_32 ? part_add(m, p->n_blocks, sizeof(float), &p->totals_bytes, &p->total_bytes)
-                                  : part_add(m, p->n_blocks, 2 * sums, &p->halves_bytes, &p->total_bytes);
+                                  : part_add(m, p->n_blocks, KERN_ACT_HALVES * sizeof(uint16_t),
+                                             &p->halves_bytes, &p->total_bytes);
 }
 
 static bool parts_of(kern_act_kind kind, size_t m, size_t k, act_parts *p)
@@ -149,6 +150,6 @@ void kern_act_init(kern_act *a, kern_act_kind kind, size_t m, size_t k, void *me
     if (kind == KERN_ACT_Q8_32) {
         a->totals = (float *)(void *)at;
     } else {
-        a->halves = (int8_t *)at;
+        a->halves = (uint16_t *)(void *)at;
     }
 }

@@ -7,7 +7,7 @@
  *     codes, bf16:   [tile][run][row in tile][64 bytes]          a run is 64 codes or 32 bf16 values
  *     d, totals:     [tile][block][row in tile]
  *     sums:          [tile][block][row in tile][block / 16]
- *     halves:        [tile][block][high, low][row in tile][16]
+ *     halves:        [tile][block][row in tile][16][high, low]
  *     f32:           [row][k]
  *
  * tile is m up to KERN_ACT_SMALL rows and KERN_ACT_TILE above; the rows that fill the last tile hold anything and
@@ -24,9 +24,10 @@
 
 #include "gguf/blocks.h"
 
-#define KERN_ACT_SMALL 8
-#define KERN_ACT_TILE  16
-#define KERN_ACT_RUN   64 /* bytes */
+#define KERN_ACT_SMALL  8
+#define KERN_ACT_TILE   16
+#define KERN_ACT_RUN    64 /* bytes */
+#define KERN_ACT_HALVES 32 /* of a block of 256 */
 
 /* What a weight type wants its activations to be. */
 typedef enum kern_act_kind {
@@ -49,9 +50,9 @@ typedef struct kern_act {
     uint16_t *bf16;  /* BF16 */
     int8_t *q;       /* codes, -127 … 127 */
     float *d;
-    int16_t *sums;  /* of each 16 codes */
-    float *totals;  /* Q8_32: of the block's 32 codes, exact */
-    int8_t *halves; /* Q8_256: sum of 16 codes = 64 * high + low, both in -32 … 32 */
+    int16_t *sums;    /* of each 16 codes */
+    float *totals;    /* Q8_32: of the block's 32 codes, exact */
+    uint16_t *halves; /* Q8_256: sum of 16 codes = high + low, bf16; high a multiple of 16, low in -8 … 7 */
 } kern_act;
 
 kern_act_kind kern_act_kind_of(gguf_type type);
@@ -95,10 +96,10 @@ static inline int16_t *kern_act_sums(const kern_act *a, size_t r, size_t block)
     return a->sums + kern_act_at(a, r, a->n_blocks, block) * (a->block / 16);
 }
 
-/* The sixteen high (half 0) or low (half 1) parts of a block's sums. */
-static inline int8_t *kern_act_halves(const kern_act *a, size_t r, size_t block, size_t half)
+/* The sums of one block as sixteen pairs: what a bf16 matrix unit multiplies exactly. */
+static inline uint16_t *kern_act_halves(const kern_act *a, size_t r, size_t block)
 {
-    return a->halves + kern_act_at(a, r, 2 * a->n_blocks, 2 * block + half) * 16;
+    return a->halves + kern_act_at(a, r, a->n_blocks, block) * KERN_ACT_HALVES;
 }
 
 #endif

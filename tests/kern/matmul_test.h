@@ -160,8 +160,8 @@ static inline mm_act mm_act_new(kern_act_kind kind, size_t m, size_t k, guard_si
         g.totals = guard_new(rows * g.a.n_blocks * sizeof(float), side);
         g.a.totals = guard_floats(&g.totals);
     } else {
-        g.halves = guard_new(rows * g.a.n_blocks * 32, side);
-        g.a.halves = (int8_t *)g.halves.data;
+        g.halves = guard_new(rows * g.a.n_blocks * KERN_ACT_HALVES * sizeof(uint16_t), side);
+        g.a.halves = (uint16_t *)(void *)g.halves.data;
     }
     return g;
 }

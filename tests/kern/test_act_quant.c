@@ -274,8 +274,8 @@ static void row_equal(const kern_act *a, const kern_act *b, size_t r)
         if (a->totals) {
             assert_memory_equal(kern_act_total(a, r, i), kern_act_total(b, r, i), sizeof(float));
         } else {
-            assert_memory_equal(kern_act_halves(a, r, i, 0), kern_act_halves(b, r, i, 0), 16);
-            assert_memory_equal(kern_act_halves(a, r, i, 1), kern_act_halves(b, r, i, 1), 16);
+            assert_memory_equal(kern_act_halves(a, r, i), kern_act_halves(b, r, i),
+                                KERN_ACT_HALVES * sizeof(uint16_t));
         }
     }
 }
@@ -331,9 +331,10 @@ static void derived_check(const kern_table *t, kern_act_kind kind, size_t m, siz
                 assert_int_equal(kern_act_sums(&a, r, b)[s], sum);
                 total += sum;
                 if (a.halves) {
-                    int high = kern_act_halves(&a, r, b, 0)[s], low = kern_act_halves(&a, r, b, 1)[s];
-                    assert_int_equal(64 * high + low, sum);
-                    assert_true(high >= -32 && high <= 32 && low >= -32 && low <= 32);
+                    int high = (int)bf16_to_f32(kern_act_halves(&a, r, b)[2 * s]);
+                    int low = (int)bf16_to_f32(kern_act_halves(&a, r, b)[2 * s + 1]);
+                    assert_int_equal(high + low, sum);
+                    assert_true(high % 16 == 0 && low >= -8 && low <= 7);
                 }
             }
             assert_true(!a.totals || *kern_act_total(&a, r, b) == (float)total);

@@ -172,9 +172,9 @@ static void test_act_buffers(void **state)
         {KERN_ACT_Q8_32, 1, 33, 64 + 3 * 64, 2, 64, 128},   /* 64 codes, 2 d, 4 sums, 2 totals */
         {KERN_ACT_Q8_32, 9, 32, 1024 + 3 * 64 + 0, 1, 1024,
          1088}, /* 16 rows of 64, 16 d, 32 sums, 16 totals */
-        {KERN_ACT_Q8_256, 3, 300, 1536 + 64 + 192 + 192, 2, 1536, 1600}, /* 6 d, 96 sums, 192 halves */
+        {KERN_ACT_Q8_256, 3, 300, 1536 + 64 + 192 + 384, 2, 1536, 1600}, /* 6 d, 96 sums, 192 halves */
     };
-    static _Alignas(64) unsigned char mem[2048];
+    static _Alignas(64) unsigned char mem[2176];
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         kern_act a;

@@ -59,9 +59,9 @@ static void sums_encode(kern_act *a, size_t r, size_t b, const int8_t *q)
         sums[s] = (int16_t)sum;
         total += sum;
         if (a->halves) {
-            int high = (sum + 2048 + 32) / 64 - 32; /* nearest multiple of 64, half up */
-            kern_act_halves(a, r, b, 0)[s] = (int8_t)high;
-            kern_act_halves(a, r, b, 1)[s] = (int8_t)(sum - 64 * high);
+            int high = (sum + 2048 + 8) / 16 * 16 - 2048; /* nearest multiple of 16, half up */
+            kern_act_halves(a, r, b)[2 * s] = bf16_from_f32((float)high);
+            kern_act_halves(a, r, b)[2 * s + 1] = bf16_from_f32((float)(sum - high));
         }
     }
     if (a->totals) {

@@ -75,12 +75,15 @@ static void codes_store(const float *x, __m256 inv, int8_t *q, int16_t *sums)
 /* What is derived from the sixteen sums of a block of 256 (act.h). */
 static void halves_store(kern_act *a, size_t r, size_t b, const int16_t *sums)
 {
-    __m256i sum = _mm256_loadu_si256((const __m256i *)(const void *)sums);
-    __m256i high = _mm256_srai_epi16(_mm256_add_epi16(sum, _mm256_set1_epi16(32)), 6);
-    __m256i low = _mm256_sub_epi16(sum, _mm256_slli_epi16(high, 6));
-    __m256i both = _mm256_permute4x64_epi64(_mm256_packs_epi16(high, low), 0xD8);
-    _mm_storeu_si128((__m128i *)(void *)kern_act_halves(a, r, b, 0), _mm256_castsi256_si128(both));
-    _mm_storeu_si128((__m128i *)(void *)kern_act_halves(a, r, b, 1), _mm256_extracti128_si256(both, 1));
+    for (size_t i = 0; i < 16; i += 8) {
+        __m256i sum = _mm256_cvtepi16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(sums + i)));
+        __m256i high = _mm256_and_si256(_mm256_add_epi32(sum, _mm256_set1_epi32(8)), _mm256_set1_epi32(-16));
+        __m256i low = _mm256_castps_si256(_mm256_cvtepi32_ps(_mm256_sub_epi32(sum, high)));
+        high = _mm256_castps_si256(_mm256_cvtepi32_ps(high));
+        /* whole numbers this small have nothing in the lower half of their bits */
+        _mm256_storeu_si256((__m256i *)(void *)(kern_act_halves(a, r, b) + 2 * i),
+                            _mm256_or_si256(_mm256_srli_epi32(high, 16), low));
+    }
 }
 
 /* Block b of row r from its values, whole. */

@@ -67,7 +67,7 @@ typedef struct act_row {
     float *d;
     int16_t *sums;
     float *totals;
-    int8_t *halves;
+    uint16_t *halves;
 } act_row;
 
 /* A block of 32 to the 32 bytes at q. */
@@ -86,8 +86,8 @@ static void encode_32(act_row *to, int8_t *q, const float *x)
     *to->totals = (float)(low + high);
 }
 
-/* A block of 256; runs of 64 codes lie run_bytes apart, the halves half_bytes. */
-static void encode_256(act_row *to, const float *x, size_t run_bytes, size_t half_bytes)
+/* A block of 256; runs of 64 codes lie run_bytes apart. */
+static void encode_256(act_row *to, const float *x, size_t run_bytes)
 {
     int32_t sums[16];
     __m512 inv;
@@ -101,11 +101,13 @@ static void encode_256(act_row *to, const float *x, size_t run_bytes, size_t hal
         _mm512_mask_compressstoreu_epi32(sums + 4 * run, 0x1111u, sums_of_16(codes));
     }
     const __m512i all = _mm512_loadu_si512(sums);
-    const __m512i high = _mm512_srai_epi32(_mm512_add_epi32(all, _mm512_set1_epi32(32)), 6);
-    const __m512i low = _mm512_sub_epi32(all, _mm512_slli_epi32(high, 6));
+    const __m512i high =
+        _mm512_and_si512(_mm512_add_epi32(all, _mm512_set1_epi32(8)), _mm512_set1_epi32(-16));
+    const __m512i high_bits = _mm512_castps_si512(_mm512_cvtepi32_ps(high));
+    const __m512i low_bits = _mm512_castps_si512(_mm512_cvtepi32_ps(_mm512_sub_epi32(all, high)));
     _mm256_storeu_si256((__m256i *)(void *)to->sums, _mm512_cvtepi32_epi16(all));
-    _mm_storeu_si128((__m128i *)(void *)to->halves, _mm512_cvtepi32_epi8(high));
-    _mm_storeu_si128((__m128i *)(void *)(to->halves + half_bytes), _mm512_cvtepi32_epi8(low));
+    /* whole numbers this small have nothing in the lower half of their bits */
+    _mm512_storeu_si512(to->halves, _mm512_or_si512(_mm512_srli_epi32(high_bits, 16), low_bits));
 }
 
 /* Row r into codes; x NULL: all zero. */
@@ -117,7 +119,7 @@ static void row_encode(kern_act *a, const float *x, size_t r)
     if (a->block != BLOCK_MAX) {
         to.totals = kern_act_total(a, r, 0);
     } else {
-        to.halves = kern_act_halves(a, r, 0, 0);
+        to.halves = kern_act_halves(a, r, 0);
     }
     for (size_t b = 0; b < a->n_blocks; b++) {
         const size_t left = a->k - b * a->block;
@@ -129,9 +131,9 @@ static void row_encode(kern_act *a, const float *x, size_t r)
             from = part;
         }
         if (a->block == BLOCK_MAX) {
-            encode_256(&to, from, run_bytes, a->tile * 16);
+            encode_256(&to, from, run_bytes);
             to.q += 4 * run_bytes;
-            to.halves += 2 * a->tile * 16;
+            to.halves += a->tile * KERN_ACT_HALVES;
         } else {
             encode_32(&to, to.q + b % 2 * 32, from);
             to.q += b % 2 * run_bytes;

@@ -66,10 +66,24 @@ AMX_INLINE void split(q256_codes *out, int r, __m512i even, __m512i odd)
     store(out->high[r], _mm512_mask_shuffle_epi8(odd, EVEN_BYTES, even, swap()));
 }
 
-/* Codes without offset: w in 0 ... 63 and |sc| <= 128, so that a product, and the pair's sum with zero, fits. */
-AMX_INLINE void fold(q256_codes *out, int r, __m512i w, sc_pair sc)
+/* A sub-block's scales as 16-bit words, in eighths: sc = 8 * high + low. */
+typedef struct sc_eighths {
+    __m512i high, low;
+} sc_eighths;
+
+AMX_INLINE sc_eighths eighths(__m512i sc, int j)
 {
-    split(out, r, _mm512_maddubs_epi16(w, sc.even), _mm512_maddubs_epi16(w, sc.odd));
+    const __m512i seven = _mm512_set1_epi8(7);
+    return (sc_eighths){spread(_mm512_and_si512(_mm512_srli_epi16(sc, 3), seven), j).even,
+                        spread(_mm512_and_si512(sc, seven), j).even};
+}
+
+/* Codes without offset, to line r of both planes: w * 7 <= 217, so that a 16-bit product of two codes has no carry
+ * between its bytes. */
+AMX_INLINE void fold(q256_codes *out, int r, __m512i w, sc_eighths sc)
+{
+    store(out->high[r], _mm512_mullo_epi16(w, sc.high));
+    store(out->low[r], _mm512_mullo_epi16(w, sc.low));
 }
 
 /* Codes with one: (w - offset) * sc, offset * sc being `less`; w * sc up to 255 * 32. */
@@ -89,18 +103,22 @@ AMX_INLINE __m512i high_nibbles(__m512i x)
     return low_nibbles(_mm512_srli_epi16(x, 4));
 }
 
-/* Minima of 32 values in m[8], to those of 16. */
-AMX_INLINE void mins_of_32(q256_codes *out, const void *m)
+/* Sixteen minima to n lines of their tile from r on, as pairs of bf16. They are small: nothing is in the lower half of
+ * their bits. */
+AMX_INLINE void mins_store(q256_codes *out, int r, int n, __m128i m)
 {
-    /* output n of line r: m[2 r][n] twice, m[2 r + 1][n] twice */
-    const __m512i column = _mm512_set_epi32(
-        0x1F1F0F0F, 0x1E1E0E0E, 0x1D1D0D0D, 0x1C1C0C0C, 0x1B1B0B0B, 0x1A1A0A0A, 0x19190909, 0x18180808,
-        0x17170707, 0x16160606, 0x15150505, 0x14140404, 0x13130303, 0x12120202, 0x11110101, 0x10100000);
-    const __m512i next = _mm512_or_si512(column, _mm512_set1_epi8(32));
-    for (int half = 0; half < 2; half++) {
-        __m512i from = load((const uint8_t *)m + 64 * half);
-        store(out->mins[2 * half], _mm512_permutexvar_epi8(column, from));
-        store(out->mins[2 * half + 1], _mm512_permutexvar_epi8(next, from));
+    __m512i bits = _mm512_castps_si512(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(m)));
+    bits = _mm512_or_si512(bits, _mm512_srli_epi32(bits, 16));
+    for (int i = r; i < r + n; i++) {
+        store(out->mins[i], bits);
+    }
+}
+
+/* Minima of 32 values each. */
+AMX_INLINE void mins_of_32(q256_codes *out, const uint8_t (*m)[KERN_PANEL])
+{
+    for (int j = 0; j < 8; j++) {
+        mins_store(out, 2 * j, 2, _mm_loadu_si128((const __m128i *)(const void *)m[j]));
     }
 }
 
@@ -112,7 +130,7 @@ void q256_unpack_q4_k(const void *unit, size_t ahead, q256_codes *out, q256_scal
 #pragma GCC unroll 4
         for (int j = 0; j < 4; j++) {
             const int s = 4 * half + j;
-            sc_pair pair = spread(sc, j);
+            sc_eighths pair = eighths(sc, j);
             for (int r = 0; r < 4; r++) {
                 prefetch(u->nibbles[s][r], ahead);
                 __m512i x = load(u->nibbles[s][r]);
@@ -174,7 +192,7 @@ void q256_unpack_q5_k(const void *unit, size_t ahead, q256_codes *out, q256_scal
         __m512i sc = load(u->sc[4 * half]);
         for (int j = 0; j < 4; j++) {
             const int s = 4 * half + j;
-            sc_pair pair = spread(sc, j);
+            sc_eighths pair = eighths(sc, j);
             __m512i bits = load(u->bits[s]);
             prefetch(u->bits[s], ahead);
 #pragma GCC unroll 4
@@ -224,14 +242,14 @@ void q256_unpack_iq4_xs(const void *unit, size_t ahead, q256_codes *out, q256_sc
 void q256_unpack_q2_k(const void *unit, size_t ahead, q256_codes *out, q256_scales *scales)
 {
     const unit_q2_k *u = unit;
-    /* output n of a line: number j of four sub-blocks' scales or minima, byte 16 j + n */
-    const __m512i transposed = _mm512_set_epi32(
-        0x3F2F1F0F, 0x3E2E1E0E, 0x3D2D1D0D, 0x3C2C1C0C, 0x3B2B1B0B, 0x3A2A1A0A, 0x39291909, 0x38281808,
-        0x37271707, 0x36261606, 0x35251505, 0x34241404, 0x33231303, 0x32221202, 0x31211101, 0x30201000);
     for (int quarter = 0; quarter < 4; quarter++) {
         __m512i sc_m = load(u->sc_m[4 * quarter]);
         __m512i sc = low_nibbles(sc_m);
-        store(out->mins[quarter], _mm512_permutexvar_epi8(transposed, high_nibbles(sc_m)));
+        const __m512i m = high_nibbles(sc_m);
+        mins_store(out, 4 * quarter, 1, _mm512_extracti32x4_epi32(m, 0));
+        mins_store(out, 4 * quarter + 1, 1, _mm512_extracti32x4_epi32(m, 1));
+        mins_store(out, 4 * quarter + 2, 1, _mm512_extracti32x4_epi32(m, 2));
+        mins_store(out, 4 * quarter + 3, 1, _mm512_extracti32x4_epi32(m, 3));
         for (int j = 0; j < 4; j++) { /* sub-blocks of four lines */
             __m512i times = spread(sc, j).even;
             __m512i pairs = load(u->pairs[2 * quarter + j / 2][j % 2]);
