@@ -12,6 +12,8 @@
 #ifndef HEARTH_KERN_FMATH_H
 #define HEARTH_KERN_FMATH_H
 
+#include <stdint.h>
+
 float fm_exp(float x);  /* 1.013 ulp; exp(-inf) = +0, exp(+inf) = +inf */
 float fm_log(float x);  /* 0.908 ulp; log(+-0) = -inf, log(x < 0) = NaN, log(+inf) = +inf */
 float fm_sin(float x);  /* 0.5001 ulp, also for huge x; sin(+-inf) = NaN */
@@ -20,6 +22,9 @@ float fm_tanh(float x); /* 1.332 ulp */
 /* x / (1 + exp(-x)): 2.5 ulp from -88.72 up; below, exp(-x) overflows and the result is -0 (true: over
  * -2^-121), at -inf NaN. */
 float fm_silu(float x);
+/* Rule 7's noise of a token at a position, -log(-log u), u from Philox; at most FM_GUMBEL_MAX. */
+float fm_gumbel(uint64_t seed, uint32_t position, uint32_t token);
+#define FM_GUMBEL_MAX 16.7f
 /* base^(-2 i / n) in double without libm, within 0.9 ulp of double: the inverse frequency of rotary pair i of
  * n values. base > 0 and normal, 0 <= 2 i < n, result normal. */
 double fm_rope_inv_freq(double base, int i, int n);

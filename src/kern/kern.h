@@ -80,6 +80,9 @@ typedef struct kern_attn {
 #define KERN_ATTN_FLOOR               (-69.0f)
 #define KERN_ATTN_SCRATCH(n_q, v_dim) ((size_t)(n_q) * ((size_t)KERN_SPAN + 2 * (size_t)(v_dim) + 4))
 
+#define KERN_TOPS_RUN 512
+#define KERN_TOPS(n)  (((size_t)(n) + KERN_TOPS_RUN - 1) / KERN_TOPS_RUN * 16)
+
 typedef enum kern_rope_style {
     KERN_ROPE_PAIRS,
     KERN_ROPE_HALVES
@@ -111,11 +114,26 @@ typedef struct kern_table {
     void (*attention)(const kern_attn *a);
     /* true if all of x is finite */
     bool (*all_finite)(const float *x, size_t n);
-    /* Elementwise over arrays, for tests and the sampler: ours, not libm's. y may be x. */
+    /* Elementwise over arrays, for tests and the sampler: ours, not libm's. y may be x; s, c and x lie apart. */
     void (*exp_array)(float *y, const float *x, size_t n);
     void (*log_array)(float *y, const float *x, size_t n);
+    void (*tanh_array)(float *y, const float *x, size_t n);
+    void (*sin_cos_array)(float *s, float *c, const float *x, size_t n);
     /* Index of the largest value, lowest index on a tie; n > 0; no NaN. */
     size_t (*argmax)(const float *x, size_t n);
+
+    /* For the sampler (rule 7). No NaN in x. y may be x. */
+    /* y = x / t, t > 0, and tops [KERN_TOPS(n)]: tops[16 g + l] is the largest of y[KERN_TOPS_RUN g + l + 16 j]
+     * over all j of the run, -inf where it has none. */
+    void (*scale_tops)(float *y, float *tops, const float *x, float t, size_t n);
+    /* y[i] = exp(x[i] - max); returns their sum by rule 6. */
+    float (*softmax_terms)(float *y, const float *x, float max, size_t n);
+    /* Writes the indices, ascending, of the values that are at least `least`; returns how many. */
+    size_t (*at_least)(int32_t *index, const float *x, size_t n, float least);
+    /* The index i with the largest score x[i] + fm_gumbel(seed, position, first + i), lowest on a tie, among those
+     * whose score is at least *score and above -inf; *score becomes that score. n if there is none. */
+    size_t (*gumbel_argmax)(const float *x, size_t n, uint64_t seed, uint32_t position, uint32_t first,
+                            float *score);
 
     /* For measuring, not for computing: n_rounds of the set's best int8 instruction on registers, independent of
      * each other; returns the operations done, two per multiply-add, which the caller divides by the time they

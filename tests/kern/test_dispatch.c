@@ -73,7 +73,13 @@ static void table_check(const kern_table *t)
     assert_non_null(t->all_finite);
     assert_non_null(t->exp_array);
     assert_non_null(t->log_array);
+    assert_non_null(t->tanh_array);
+    assert_non_null(t->sin_cos_array);
     assert_non_null(t->argmax);
+    assert_non_null(t->scale_tops);
+    assert_non_null(t->softmax_terms);
+    assert_non_null(t->at_least);
+    assert_non_null(t->gumbel_argmax);
     for (int type = 0; type < GGUF_TYPE_COUNT; type++) {
         /* a type has a kernel exactly if it wants activations, in every set */
         bool wanted = kern_act_kind_of((gguf_type)type) != KERN_ACT_NONE;

@@ -65,6 +65,21 @@ void log_array_ref(float *y, const float *x, size_t n)
     }
 }
 
+void tanh_array_ref(float *y, const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        y[i] = fm_tanh(x[i]);
+    }
+}
+
+void sin_cos_array_ref(float *s, float *c, const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        s[i] = fm_sin(x[i]);
+        c[i] = fm_cos(x[i]);
+    }
+}
+
 size_t argmax_ref(const float *x, size_t n)
 {
     size_t best = 0;

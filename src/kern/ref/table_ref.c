@@ -14,5 +14,11 @@ void kern_fill_ref(kern_table *t)
     t->all_finite = all_finite_ref;
     t->exp_array = exp_array_ref;
     t->log_array = log_array_ref;
+    t->tanh_array = tanh_array_ref;
+    t->sin_cos_array = sin_cos_array_ref;
     t->argmax = argmax_ref;
+    t->scale_tops = scale_tops_ref;
+    t->softmax_terms = softmax_terms_ref;
+    t->at_least = at_least_ref;
+    t->gumbel_argmax = gumbel_argmax_ref;
 }

@@ -7,9 +7,24 @@
 
 #include "kern/kern.h"
 
+/* elementwise_avx512.c, rope_avx512.c, sample_avx512.c */
 void rms_norm_avx512(float *y, const float *x, const float *w, size_t n, float eps);
 void silu_mul_avx512(float *y, const float *gate, const float *up, size_t n);
+void add_avx512(float *y, const float *x, size_t n);
+bool all_finite_avx512(const float *x, size_t n);
 void exp_array_avx512(float *y, const float *x, size_t n);
+void log_array_avx512(float *y, const float *x, size_t n);
+void tanh_array_avx512(float *y, const float *x, size_t n);
+void sin_cos_array_avx512(float *s, float *c, const float *x, size_t n);
+size_t argmax_avx512(const float *x, size_t n);
+void rope_avx512(float *x, const float *cos_sin, size_t n_rot, kern_rope_style style);
+void rope_angles_avx512(float *cos_sin, const double *inv_freq, size_t n_half, int32_t pos, float magnitude);
+void scale_tops_avx512(float *y, float *tops, const float *x, float t, size_t n);
+float softmax_terms_avx512(float *y, const float *x, float max, size_t n);
+size_t at_least_avx512(int32_t *index, const float *x, size_t n, float least);
+size_t gumbel_argmax_avx512(const float *x, size_t n, uint64_t seed, uint32_t position, uint32_t first,
+                            float *score);
+
 void attention_avx512(const kern_attn *a);
 
 void act_prepare_avx512(kern_act *a, const float *x, size_t r0, size_t r1, uint8_t *bad);

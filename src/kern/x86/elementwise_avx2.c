@@ -1,6 +1,7 @@
 /* Norms, activations and whole-row questions, eight lanes at a time (rule 6). */
 #include <math.h>
 
+#include "kern/fmath.h"
 #include "kern/x86/avx2.h"
 #include "kern/x86/fmath_avx2.h"
 #include "kern/x86/vec_avx2.h"
@@ -69,6 +70,34 @@ void log_array_avx2(float *y, const float *x, size_t n)
     for (size_t i = 0; i < n; i += 8) {
         size_t m = lanes_left(n, i);
         v8_store_n(y + i, m, v8_log(v8_load_n(x + i, m)));
+    }
+}
+
+void tanh_array_avx2(float *y, const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i += 8) {
+        size_t m = lanes_left(n, i);
+        v8_store_n(y + i, m, v8_tanh(v8_load_n(x + i, m)));
+    }
+}
+
+void sin_cos_array_avx2(float *s, float *c, const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i += 4) {
+        size_t m = n - i < 4 ? n - i : 4;
+        __m128i lanes = _mm256_castsi256_si128(v8_mask(m));
+        __m128 v = _mm_maskload_ps(x + i, lanes);
+        __m128 magnitude = _mm_andnot_ps(_mm_set1_ps(-0.0f), v);
+        unsigned huge = (unsigned)_mm_movemask_ps(_mm_cmpge_ps(magnitude, _mm_set1_ps(FM_TRIG_HUGE)));
+        __m128 vs, vc;
+        v4_sin_cos(v, &vs, &vc);
+        _mm_maskstore_ps(s + i, lanes, vs);
+        _mm_maskstore_ps(c + i, lanes, vc);
+        for (; huge; huge &= huge - 1) {
+            size_t at = i + (size_t)__builtin_ctz(huge);
+            s[at] = fm_sin(x[at]);
+            c[at] = fm_cos(x[at]);
+        }
     }
 }
 

@@ -40,7 +40,13 @@ void kern_fill_avx2(kern_table *t)
     t->all_finite = all_finite_avx2;
     t->exp_array = exp_array_avx2;
     t->log_array = log_array_avx2;
+    t->tanh_array = tanh_array_avx2;
+    t->sin_cos_array = sin_cos_array_avx2;
     t->argmax = argmax_avx2;
+    t->scale_tops = scale_tops_avx2;
+    t->softmax_terms = softmax_terms_avx2;
+    t->at_least = at_least_avx2;
+    t->gumbel_argmax = gumbel_argmax_avx2;
     t->int8_rate = int8_rate_avx2;
     t->act_prepare = act_prepare_avx2;
     products_set(t);

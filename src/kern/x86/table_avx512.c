@@ -12,7 +12,19 @@ void kern_fill_avx512(kern_table *t)
 {
     t->rms_norm = rms_norm_avx512;
     t->silu_mul = silu_mul_avx512;
+    t->add = add_avx512;
+    t->rope = rope_avx512;
+    t->rope_angles = rope_angles_avx512;
+    t->all_finite = all_finite_avx512;
     t->exp_array = exp_array_avx512;
+    t->log_array = log_array_avx512;
+    t->tanh_array = tanh_array_avx512;
+    t->sin_cos_array = sin_cos_array_avx512;
+    t->argmax = argmax_avx512;
+    t->scale_tops = scale_tops_avx512;
+    t->softmax_terms = softmax_terms_avx512;
+    t->at_least = at_least_avx512;
+    t->gumbel_argmax = gumbel_argmax_avx512;
     t->attention = attention_avx512;
     t->int8_rate = int8_rate_avx512;
 

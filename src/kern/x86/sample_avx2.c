@@ -1,0 +1,157 @@
+/* What the sampler asks of a whole vocabulary, eight tokens at a time (rule 7). */
+#include <math.h>
+
+#include "kern/fmath.h"
+#include "kern/x86/avx2.h"
+#include "kern/x86/fmath_avx2.h"
+#include "kern/x86/philox.h"
+#include "kern/x86/vec_avx2.h"
+
+static size_t lanes_left(size_t n, size_t i)
+{
+    return n - i < 8 ? n - i : 8;
+}
+
+/* The first n <= 8 of v, -inf in the other lanes. */
+static __m256 first_of(__m256 v, size_t n)
+{
+    return _mm256_blendv_ps(_mm256_set1_ps(-INFINITY), v, _mm256_castsi256_ps(v8_mask(n)));
+}
+
+void scale_tops_avx2(float *y, float *tops, const float *x, float t, size_t n)
+{
+    const __m256 by = _mm256_set1_ps(t);
+    for (size_t i = 0; i < n; tops += 16) {
+        const size_t end = n - i < KERN_TOPS_RUN ? n : i + KERN_TOPS_RUN;
+        __m256 top[2] = {_mm256_set1_ps(-INFINITY), _mm256_set1_ps(-INFINITY)};
+        for (; i + 16 <= end; i += 16) {
+            for (size_t h = 0; h < 2; h++) {
+                __m256 v = _mm256_div_ps(_mm256_loadu_ps(x + i + 8 * h), by);
+                _mm256_storeu_ps(y + i + 8 * h, v);
+                top[h] = _mm256_max_ps(top[h], v);
+            }
+        }
+        for (size_t h = 0; i < end; i += 8, h++) { /* the last run ends in less than sixteen */
+            size_t m = lanes_left(end, i);
+            __m256 v = _mm256_div_ps(v8_load_n(x + i, m), by);
+            v8_store_n(y + i, m, v);
+            top[h] = _mm256_max_ps(top[h], first_of(v, m));
+        }
+        _mm256_storeu_ps(tops, top[0]);
+        _mm256_storeu_ps(tops + 8, top[1]);
+    }
+}
+
+float softmax_terms_avx2(float *y, const float *x, float max, size_t n)
+{
+    const __m256 most = _mm256_set1_ps(max);
+    __m256 sum[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        for (size_t h = 0; h < 2; h++) {
+            __m256 v = v8_exp(_mm256_sub_ps(_mm256_loadu_ps(x + i + 8 * h), most));
+            _mm256_storeu_ps(y + i + 8 * h, v);
+            sum[h] = _mm256_add_ps(sum[h], v);
+        }
+    }
+    for (size_t h = 0; i < n; i += 8, h++) { /* lanes without an element add +0, which changes nothing */
+        size_t m = lanes_left(n, i);
+        __m256 v = v8_exp(_mm256_sub_ps(v8_load_n(x + i, m), most));
+        v8_store_n(y + i, m, v);
+        sum[h] = _mm256_add_ps(sum[h], _mm256_and_ps(v, _mm256_castsi256_ps(v8_mask(m))));
+    }
+    return v16_sum(sum[0], sum[1]);
+}
+
+size_t at_least_avx2(int32_t *index, const float *x, size_t n, float least)
+{
+    const __m256 floor = _mm256_set1_ps(least);
+    size_t found = 0;
+    for (size_t i = 0; i < n; i += 8) {
+        size_t m = lanes_left(n, i);
+        int in = _mm256_movemask_ps(_mm256_cmp_ps(v8_load_n(x + i, m), floor, _CMP_GE_OQ));
+        for (in &= (1 << m) - 1; in; in &= in - 1) {
+            index[found++] = (int32_t)i + __builtin_ctz((unsigned)in);
+        }
+    }
+    return found;
+}
+
+/* The high halves of v * m; the low ones, where asked for, into *low. */
+static inline __m256i mul_wide(__m256i v, __m256i m, __m256i *low)
+{
+    const __m256i even = _mm256_mul_epu32(v, m);
+    const __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64(v, 32), m);
+    if (low) {
+        *low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
+    }
+    return _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
+}
+
+static inline __m256i xor3(__m256i a, __m256i b, uint32_t key)
+{
+    return _mm256_xor_si256(_mm256_xor_si256(a, b), _mm256_set1_epi32((int)key));
+}
+
+/* The first output of Philox with the counter (position, token, 0, 0): base/philox.c for eight tokens. */
+static inline __m256i philox8(__m256i token, const philox_start *p)
+{
+    const __m256i m0 = _mm256_set1_epi32((int)PHILOX_M0);
+    const __m256i m1 = _mm256_set1_epi32((int)PHILOX_M1);
+    __m256i c0 = _mm256_xor_si256(token, _mm256_set1_epi32((int)p->key[0][0]));
+    __m256i c1 = _mm256_setzero_si256();
+    __m256i c2 = _mm256_set1_epi32((int)p->c2);
+    __m256i c3 = _mm256_set1_epi32((int)p->c3);
+    for (int round = 1; round < PHILOX_ROUNDS - 1; round++) {
+        __m256i low0, low1;
+        const __m256i high0 = mul_wide(c0, m0, &low0);
+        const __m256i high1 = mul_wide(c2, m1, &low1);
+        c0 = xor3(high1, c1, p->key[round][0]);
+        c2 = xor3(high0, c3, p->key[round][1]);
+        c1 = low1;
+        c3 = low0;
+    }
+    return xor3(mul_wide(c2, m1, NULL), c1, p->key[PHILOX_ROUNDS - 1][0]);
+}
+
+/* No less than the noise of these bits: -log(-log u) <= -log(1 - u), and 1 - u is at least the rest up to 2^24 less
+ * one, of which the exponent is taken. */
+static inline __m256 gumbel_bound(__m256i bits)
+{
+    __m256i rest = _mm256_sub_epi32(_mm256_set1_epi32(0xFFFFFF), _mm256_srli_epi32(bits, 8));
+    rest = _mm256_max_epi32(rest, _mm256_set1_epi32(1));
+    __m256i e = _mm256_srli_epi32(_mm256_castps_si256(_mm256_cvtepi32_ps(rest)), 23);
+    e = _mm256_sub_epi32(_mm256_set1_epi32(24 + 127), e);
+    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(e), _mm256_set1_ps(PHILOX_LN2), _mm256_set1_ps(PHILOX_SLACK));
+}
+
+size_t gumbel_argmax_avx2(const float *x, size_t n, uint64_t seed, uint32_t position, uint32_t first,
+                          float *score)
+{
+    const __m256i step = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m256 none = _mm256_set1_ps(-INFINITY);
+    const philox_start start = philox_begin(seed, position);
+    size_t best = n;
+    for (size_t i = 0; i < n; i += 8) {
+        const size_t m = lanes_left(n, i);
+        const __m256 least = _mm256_set1_ps(*score);
+        const __m256 v = first_of(v8_load_n(x + i, m), m);
+        __m256 in = _mm256_cmp_ps(_mm256_add_ps(v, _mm256_set1_ps(FM_GUMBEL_MAX)), least, _CMP_GE_OQ);
+        in = _mm256_and_ps(in, _mm256_cmp_ps(v, none, _CMP_GT_OQ));
+        if (!_mm256_movemask_ps(in)) {
+            continue;
+        }
+        const __m256i bits =
+            philox8(_mm256_add_epi32(step, _mm256_set1_epi32((int)(first + (uint32_t)i))), &start);
+        in = _mm256_and_ps(in, _mm256_cmp_ps(_mm256_add_ps(v, gumbel_bound(bits)), least, _CMP_GE_OQ));
+        for (unsigned left = (unsigned)_mm256_movemask_ps(in); left; left &= left - 1) {
+            const size_t at = i + (size_t)__builtin_ctz(left);
+            const float s = x[at] + fm_gumbel(seed, position, first + (uint32_t)at);
+            if (s > *score || (s == *score && best == n)) {
+                best = at;
+                *score = s;
+            }
+        }
+    }
+    return best;
+}
