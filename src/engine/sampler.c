@@ -4,28 +4,27 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/fp16.h"
 #include "base/mem.h"
-#include "base/philox.h"
 #include "kern/fmath.h"
 
-/* Rule 7's u = (24 bits + 1/2) 2^-24 is rounded to float, and its last value would become 1, whose noise is
- * infinite: a token without any chance would be drawn. It stays the largest float below 1. */
-#define U_MAX 0x1.fffffep-1f
-/* The largest noise there is: -log(-log U_MAX) = 16.64. */
-#define NOISE_MAX 16.7f
-
-typedef struct candidate {
-    float value; /* logit / T */
-    int32_t token;
-} candidate;
-
+/*
+ * A draw takes the vocabulary in few vector passes. The first divides by T and keeps the largest value of each lane
+ * of a run (kern.h, scale_tops): from those follow the largest value of all, a floor that at least k values reach,
+ * and which runs need no look. Sets of candidates are ids in ascending order, so that sums by lanes need no sorting.
+ */
 struct sampler {
     int32_t n_vocab;
+    size_t n_runs;          /* of KERN_TOPS_RUN tokens */
     const kern_table *kern; /* borrowed */
     /* owned */
-    float *logits;    /* [n_vocab] after bias and penalties, then divided by T */
-    float *exps;      /* [n_vocab] */
-    candidate *cands; /* [n_vocab] */
+    float *values;    /* [n_vocab] after bias and penalties, divided by T */
+    float *tops;      /* [16 n_runs] of values */
+    float *run_tops;  /* [n_runs] of tops */
+    float *terms;     /* [n_vocab] */
+    int32_t *set;     /* [n_vocab] the candidates, ascending */
+    int32_t *order;   /* [n_vocab] the same by value */
+    int32_t *scratch; /* [n_vocab] for sorting */
     int32_t *counts;  /* [n_vocab] all zero between draws */
 };
 
@@ -112,11 +111,17 @@ status sampler_new(int32_t n_vocab, const kern_table *kern, sampler **out)
     size_t n = (size_t)n_vocab;
     s->n_vocab = n_vocab;
     s->kern = kern;
-    s->logits = mem_alloc_array(n, sizeof *s->logits);
-    s->exps = mem_alloc_array(n, sizeof *s->exps);
-    s->cands = mem_alloc_array(n, sizeof *s->cands);
+    s->n_runs = KERN_TOPS(n) / 16;
+    s->values = mem_alloc_array(n, sizeof *s->values);
+    s->tops = mem_alloc_array(KERN_TOPS(n), sizeof *s->tops);
+    s->run_tops = mem_alloc_array(s->n_runs, sizeof *s->run_tops);
+    s->terms = mem_alloc_array(n, sizeof *s->terms);
+    s->set = mem_alloc_array(n, sizeof *s->set);
+    s->order = mem_alloc_array(n, sizeof *s->order);
+    s->scratch = mem_alloc_array(n, sizeof *s->scratch);
     s->counts = mem_calloc(n, sizeof *s->counts);
-    if (!s->logits || !s->exps || !s->cands || !s->counts) {
+    bool floats = s->values && s->tops && s->run_tops && s->terms;
+    if (!floats || !s->set || !s->order || !s->scratch || !s->counts) {
         sampler_free(s);
         return ST_NOMEM;
     }
@@ -129,313 +134,449 @@ void sampler_free(sampler *s)
     if (!s) {
         return;
     }
-    mem_free(s->logits);
-    mem_free(s->exps);
-    mem_free(s->cands);
+    mem_free(s->values);
+    mem_free(s->tops);
+    mem_free(s->run_tops);
+    mem_free(s->terms);
+    mem_free(s->set);
+    mem_free(s->order);
+    mem_free(s->scratch);
     mem_free(s->counts);
     mem_free(s);
 }
 
-static void apply_bias(sampler *s, const sampling *p, const sampler_in *in)
+/* Bias and penalties: on s->values where the logits of the tokens that they touch stand. */
+
+static bool too_early(const sampling *p, const sampler_in *in)
+{
+    return in->n_history - in->n_prompt < (size_t)p->min_tokens;
+}
+
+/* Ids of what may change besides the biased tokens, any number of times each. */
+typedef struct id_list {
+    const int32_t *ids;
+    size_t n;
+} id_list;
+
+typedef struct edits {
+    id_list forbidden[2]; /* end-of-generation ids, stop ids */
+    id_list window;       /* of the repetition penalty */
+    id_list reply;        /* of the presence and frequency penalties */
+} edits;
+
+static edits edits_of(const sampling *p, const sampler_in *in)
+{
+    edits e = {0};
+    if (too_early(p, in) || p->ignore_eos) {
+        e.forbidden[0] = (id_list){in->eog, in->n_eog};
+    }
+    if (too_early(p, in)) {
+        e.forbidden[1] = (id_list){in->stop_ids, in->n_stop_ids};
+    }
+    if (p->repetition_penalty != 1.0f) {
+        size_t n = in->n_history;
+        if (p->repeat_last_n >= 0 && (size_t)p->repeat_last_n < n) {
+            n = (size_t)p->repeat_last_n;
+        }
+        e.window = (id_list){in->history + (in->n_history - n), n};
+    }
+    if (p->presence_penalty != 0.0f || p->frequency_penalty != 0.0f) {
+        e.reply = (id_list){in->history + in->n_prompt, in->n_history - in->n_prompt};
+    }
+    return e;
+}
+
+static void apply_bias(sampler *s, const sampling *p, const edits *e)
 {
     for (size_t i = 0; i < p->n_bias; i++) {
-        s->logits[p->bias[i].token] += p->bias[i].bias;
+        s->values[p->bias[i].token] += p->bias[i].bias;
     }
-    size_t n_generated = in->n_history - in->n_prompt;
-    bool too_early = n_generated < (size_t)p->min_tokens;
-    for (size_t i = 0; (too_early || p->ignore_eos) && i < in->n_eog; i++) {
-        s->logits[in->eog[i]] = -INFINITY;
-    }
-    for (size_t i = 0; too_early && i < in->n_stop_ids; i++) {
-        s->logits[in->stop_ids[i]] = -INFINITY;
+    for (size_t l = 0; l < 2; l++) {
+        for (size_t i = 0; i < e->forbidden[l].n; i++) {
+            s->values[e->forbidden[l].ids[i]] = -INFINITY;
+        }
     }
 }
 
 /* Each token of the window once, however often it occurs. */
-static void apply_repetition(sampler *s, const sampling *p, const sampler_in *in)
+static void apply_repetition(sampler *s, const sampling *p, const id_list *window)
 {
-    if (p->repetition_penalty == 1.0f) {
-        return;
-    }
-    size_t n = in->n_history;
-    if (p->repeat_last_n >= 0 && (size_t)p->repeat_last_n < n) {
-        n = (size_t)p->repeat_last_n;
-    }
-    const int32_t *window = in->history + (in->n_history - n);
-    for (size_t i = 0; i < n; i++) {
-        if (s->counts[window[i]]++ == 0) {
-            float *l = &s->logits[window[i]];
+    for (size_t i = 0; i < window->n; i++) {
+        if (s->counts[window->ids[i]]++ == 0) {
+            float *l = &s->values[window->ids[i]];
             *l = *l > 0 ? *l / p->repetition_penalty : *l * p->repetition_penalty;
         }
     }
-    for (size_t i = 0; i < n; i++) {
-        s->counts[window[i]] = 0;
+    for (size_t i = 0; i < window->n; i++) {
+        s->counts[window->ids[i]] = 0;
     }
 }
 
-static void apply_presence(sampler *s, const sampling *p, const sampler_in *in)
+static void apply_presence(sampler *s, const sampling *p, const id_list *reply)
 {
-    if (p->presence_penalty == 0.0f && p->frequency_penalty == 0.0f) {
-        return;
+    for (size_t i = 0; i < reply->n; i++) {
+        s->counts[reply->ids[i]]++;
     }
-    const int32_t *reply = in->history + in->n_prompt;
-    size_t n = in->n_history - in->n_prompt;
-    for (size_t i = 0; i < n; i++) {
-        s->counts[reply[i]]++;
-    }
-    for (size_t i = 0; i < n; i++) {
-        int32_t *count = &s->counts[reply[i]];
+    for (size_t i = 0; i < reply->n; i++) {
+        int32_t *count = &s->counts[reply->ids[i]];
         if (*count > 0) {
-            float *l = &s->logits[reply[i]];
+            float *l = &s->values[reply->ids[i]];
             *l = fmaf(-(float)*count, p->frequency_penalty, *l - p->presence_penalty);
             *count = 0;
         }
     }
 }
 
-/* Rule 6 over exps[token] of the candidates, ids ascending, lane = id mod 16. */
-static float lanes_sum(const float lanes[16])
-{
-    float a[8], b[4], c[2];
-    for (int i = 0; i < 8; i++) {
-        a[i] = lanes[i] + lanes[i + 8];
-    }
-    for (int i = 0; i < 4; i++) {
-        b[i] = a[i] + a[i + 4];
-    }
-    for (int i = 0; i < 2; i++) {
-        c[i] = b[i] + b[i + 2];
-    }
-    return c[0] + c[1];
-}
+typedef void (*edit_fn)(sampler *s, const sampler_in *in, float t, int32_t token);
 
-static float sum_all(const float *exps, size_t n)
+static void each_edited(sampler *s, const sampling *p, const sampler_in *in, const edits *e, edit_fn fn,
+                        float t)
 {
-    float lanes[16] = {0};
-    size_t i = 0;
-    for (; i + 16 <= n; i += 16) {
-        for (size_t l = 0; l < 16; l++) {
-            lanes[l] += exps[i + l];
-        }
+    const id_list lists[] = {e->forbidden[0], e->forbidden[1], e->window, e->reply};
+    for (size_t i = 0; i < p->n_bias; i++) {
+        fn(s, in, t, p->bias[i].token);
     }
-    for (; i < n; i++) {
-        lanes[i % 16] += exps[i];
-    }
-    return lanes_sum(lanes);
-}
-
-/* a before b: larger value, lower id on a tie. */
-static bool before(candidate a, candidate b)
-{
-    return a.value > b.value || (a.value == b.value && a.token < b.token);
-}
-
-/* Heap with the candidate on top that no other is `before` (worst = false) or that is before none (worst =
- * true). */
-static void sift_down(candidate *heap, size_t n, size_t i, bool worst)
-{
-    candidate x = heap[i];
-    for (;;) {
-        size_t child = 2 * i + 1;
-        if (child >= n) {
-            break;
+    for (size_t l = 0; l < sizeof lists / sizeof lists[0]; l++) {
+        for (size_t i = 0; i < lists[l].n; i++) {
+            fn(s, in, t, lists[l].ids[i]);
         }
-        if (child + 1 < n && before(heap[child + 1], heap[child]) != worst) {
-            child++;
-        }
-        if (before(heap[child], x) == worst) {
-            break;
-        }
-        heap[i] = heap[child];
-        i = child;
-    }
-    heap[i] = x;
-}
-
-static void make_heap(candidate *heap, size_t n, bool worst)
-{
-    for (size_t i = n / 2; i-- > 0;) {
-        sift_down(heap, n, i, worst);
     }
 }
 
-/* The k first of values[0..n) in descending order into out[k]; -inf never counts. Returns how many there are.
- */
-static size_t select_top(const float *values, size_t n, candidate *out, size_t k)
+static void edit_begin(sampler *s, const sampler_in *in, float t, int32_t token)
 {
-    size_t m = 0;
-    size_t i = 0;
-    for (; i < n && m < k; i++) {
-        if (values[i] > -INFINITY) {
-            out[m++] = (candidate){values[i], (int32_t)i};
-        }
-    }
-    make_heap(out, m, true);
-    for (; i < n; i++) {
-        if (values[i] > out[0].value) { /* a tie keeps the lower id, which is in already */
-            out[0] = (candidate){values[i], (int32_t)i};
-            sift_down(out, m, 0, true);
-        }
-    }
-    for (size_t left = m; left > 1; left--) { /* heap sort: the worst goes last */
-        candidate last = out[left - 1];
-        out[left - 1] = out[0];
-        out[0] = last;
-        sift_down(out, left - 1, 0, true);
-    }
-    return m;
+    (void)t;
+    s->values[token] = in->logits[token];
 }
 
-/* exp(value - max) of every candidate into s->exps by token id; returns their sum. */
-static float softmax_candidates(sampler *s, size_t n, float max, bool whole_vocab)
+static void edit_scale(sampler *s, const sampler_in *in, float t, int32_t token)
 {
-    size_t n_vocab = (size_t)s->n_vocab;
-    if (whole_vocab) {
-        for (size_t i = 0; i < n_vocab; i++) {
-            s->exps[i] = s->logits[i] - max;
-        }
-        s->kern->exp_array(s->exps, s->exps, n_vocab);
-        return sum_all(s->exps, n_vocab);
+    (void)in;
+    if (s->counts[token]++ == 0) {
+        s->values[token] /= t;
     }
-    memset(s->exps, 0, n_vocab * sizeof *s->exps);
+}
+
+/* The top of the token's lane. All edited values are final by now. */
+static void edit_end(sampler *s, const sampler_in *in, float t, int32_t token)
+{
+    size_t run = (size_t)token / KERN_TOPS_RUN, lane = (size_t)token % 16, n = (size_t)s->n_vocab;
+    float *top = &s->tops[16 * run + lane];
+    s->counts[token] = 0;
+    if (s->values[token] > *top) {
+        *top = s->values[token];
+    } else if (in->logits[token] / t == *top) { /* it was the largest, or beside it */
+        *top = -INFINITY;
+        for (size_t i = KERN_TOPS_RUN * run + lane; i < n && i < KERN_TOPS_RUN * (run + 1); i += 16) {
+            *top = s->values[i] > *top ? s->values[i] : *top;
+        }
+    }
+}
+
+/* s->values and s->tops for this T; returns the largest value. */
+static float values_fill(sampler *s, const sampling *p, const sampler_in *in, const edits *e, float t)
+{
+    size_t n = (size_t)s->n_vocab;
+    s->kern->scale_tops(s->values, s->tops, in->logits, t, n);
+    each_edited(s, p, in, e, edit_begin, t);
+    apply_bias(s, p, e);
+    apply_repetition(s, p, &e->window);
+    apply_presence(s, p, &e->reply);
+    each_edited(s, p, in, e, edit_scale, t);
+    each_edited(s, p, in, e, edit_end, t);
+    for (size_t run = 0; run < s->n_runs; run++) {
+        const float *tops = s->tops + 16 * run;
+        s->run_tops[run] = tops[s->kern->argmax(tops, 16)];
+    }
+    return s->run_tops[s->kern->argmax(s->run_tops, s->n_runs)];
+}
+
+static size_t run_length(const sampler *s, size_t run)
+{
+    size_t left = (size_t)s->n_vocab - run * KERN_TOPS_RUN;
+    return left < KERN_TOPS_RUN ? left : KERN_TOPS_RUN;
+}
+
+/* The lowest id with the largest value. */
+static int32_t first_largest(const sampler *s)
+{
+    size_t first = s->kern->argmax(s->run_tops, s->n_runs) * KERN_TOPS_RUN;
+    return (int32_t)(first + s->kern->argmax(s->values + first, run_length(s, first / KERN_TOPS_RUN)));
+}
+
+/* Candidates */
+
+#define SORT_FEW    48 /* up to here inserting is faster than counting */
+#define SORT_BITS   11
+#define SORT_DIGITS (1u << SORT_BITS)
+
+/* Rises as the value falls; equal for -0 and +0. */
+static uint32_t sort_key(float value)
+{
+    uint32_t bits = f32_bits(value + 0.0f);
+    return bits >> 31 ? bits : ~(bits | 0x80000000u);
+}
+
+static uint32_t digit_of(const float *values, int32_t token, int digit)
+{
+    return sort_key(values[token]) >> (digit * SORT_BITS) & (SORT_DIGITS - 1);
+}
+
+/* By counting, the lowest digit first; each pass keeps the order of equal digits. */
+static void sort_many(sampler *s, const float *values, size_t n)
+{
+    uint32_t at[3][SORT_DIGITS] = {{0}};
     for (size_t i = 0; i < n; i++) {
-        s->exps[s->cands[i].token] = fm_exp(s->cands[i].value - max);
+        uint32_t key = sort_key(values[s->set[i]]);
+        for (int digit = 0; digit < 3; digit++) {
+            at[digit][key >> (digit * SORT_BITS) & (SORT_DIGITS - 1)]++;
+        }
     }
-    return sum_all(s->exps, n_vocab);
+    const int32_t *from = s->set;
+    for (int digit = 0; digit < 3; digit++) {
+        int32_t *to = digit == 1 ? s->scratch : s->order;
+        uint32_t sum = 0;
+        for (size_t d = 0; d < SORT_DIGITS; d++) {
+            uint32_t count = at[digit][d];
+            at[digit][d] = sum;
+            sum += count;
+        }
+        for (size_t i = 0; i < n; i++) {
+            to[at[digit][digit_of(values, from[i], digit)]++] = from[i];
+        }
+        from = to;
+    }
 }
 
-/* Keeps the shortest run in descending order whose probabilities reach top_p. `sorted`: s->cands is
- * descending. */
-static size_t cut_top_p(sampler *s, size_t n, float top_p, float sum, bool sorted)
+/* s->order = the n ids of s->set by descending value, the lower id first on a tie. */
+static void set_sort(sampler *s, const float *values, size_t n)
+{
+    if (n > SORT_FEW) {
+        sort_many(s, values, n);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        int32_t token = s->set[i];
+        size_t at = i;
+        for (; at > 0 && values[s->order[at - 1]] < values[token]; at--) {
+            s->order[at] = s->order[at - 1];
+        }
+        s->order[at] = token;
+    }
+}
+
+/* A value that at least k of s->values reach: the k-th largest of the runs' or the lanes' tops. If these are too few
+ * to say much, the lowest value there is. */
+static float floor_of(sampler *s, size_t k)
+{
+    const bool few = 2 * k <= s->n_runs;
+    const float *tops = few ? s->run_tops : s->tops;
+    size_t n_tops = few ? s->n_runs : 16 * s->n_runs;
+    size_t n = 2 * k <= n_tops ? s->kern->at_least(s->set, tops, n_tops, -FLT_MAX) : 0;
+    if (n < k) {
+        return -FLT_MAX;
+    }
+    set_sort(s, tops, n);
+    return tops[s->order[k - 1]];
+}
+
+/* Every token of at least this value into s->set, and by value into s->order. Returns how many. */
+static size_t set_gather(sampler *s, float least)
+{
+    size_t n = 0;
+    for (size_t run = 0; run < s->n_runs; run++) {
+        if (s->run_tops[run] >= least) {
+            int32_t first = (int32_t)(run * KERN_TOPS_RUN);
+            size_t more = s->kern->at_least(s->set + n, s->values + first, run_length(s, run), least);
+            for (size_t end = n + more; n < end; n++) {
+                s->set[n] += first;
+            }
+        }
+    }
+    set_sort(s, s->values, n);
+    return n;
+}
+
+/* Keeps in s->set what does not come behind `last` in descending order. */
+static size_t set_cut(sampler *s, size_t n, int32_t last)
+{
+    float least = s->values[last];
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++) {
+        int32_t token = s->set[i];
+        if (s->values[token] > least || (s->values[token] == least && token <= last)) {
+            s->set[kept++] = token;
+        }
+    }
+    return kept;
+}
+
+/* exp(value - max) of the candidates into s->terms by token id; returns their sum (rule 6, the others left out). */
+static float set_softmax(sampler *s, size_t n, float max)
+{
+    float lane[16] = {0};
+    for (size_t i = 0; i < n; i++) {
+        int32_t token = s->set[i];
+        s->terms[token] = fm_exp(s->values[token] - max);
+        lane[token % 16] += s->terms[token];
+    }
+    for (size_t half = 8; half > 0; half /= 2) {
+        for (size_t i = 0; i < half; i++) {
+            lane[i] += lane[i + half];
+        }
+    }
+    return lane[0];
+}
+
+/* How many of the first n of s->order it takes until their probabilities reach top_p; n + 1 if they do not. */
+static size_t reach(const sampler *s, size_t n, float top_p, float sum)
 {
     float reached = 0.0f;
-    if (sorted) {
-        for (size_t i = 0; i < n; i++) {
-            reached += s->exps[s->cands[i].token] / sum;
-            if (reached >= top_p) {
-                return i + 1;
-            }
-        }
-        return n;
-    }
-    make_heap(s->cands, n, false);
-    size_t left = n;
-    while (left > 0) { /* taken candidates gather at the end */
-        candidate best = s->cands[0];
-        s->cands[0] = s->cands[left - 1];
-        s->cands[left - 1] = best;
-        left--;
-        sift_down(s->cands, left, 0, false);
-        reached += s->exps[best.token] / sum;
+    for (size_t i = 0; i < n; i++) {
+        reached += s->terms[s->order[i]] / sum;
         if (reached >= top_p) {
-            break;
+            return i + 1;
         }
     }
-    memmove(s->cands, s->cands + left, (n - left) * sizeof *s->cands);
-    return n - left;
+    return n + 1;
 }
 
-/* Fills s->cands from s->logits (divided by T already) and returns their number. max: the largest of them. */
-static size_t build_candidates(sampler *s, const sampling *p, float max)
+/* The k best, and of them the shortest run in descending order that reaches top_p. */
+static size_t set_top_k(sampler *s, const sampling *p, float max)
 {
-    size_t n_vocab = (size_t)s->n_vocab;
-    bool limited = p->top_k > 0 && (size_t)p->top_k < n_vocab;
-    size_t n = 0;
-    if (limited) {
-        n = select_top(s->logits, n_vocab, s->cands, (size_t)p->top_k);
-    } else {
-        for (size_t i = 0; i < n_vocab; i++) {
-            if (s->logits[i] > -INFINITY) {
-                s->cands[n++] = (candidate){s->logits[i], (int32_t)i};
-            }
-        }
-    }
+    size_t k = (size_t)p->top_k;
+    size_t n = set_gather(s, floor_of(s, k));
+    k = k < n ? k : n;
+    n = set_cut(s, n, s->order[k - 1]);
     if (p->top_p < 1.0f) {
-        float sum = softmax_candidates(s, n, max, !limited);
-        n = cut_top_p(s, n, p->top_p, sum, limited);
-    }
-    if (p->min_p > 0.0f) {
-        size_t kept = 0;
-        for (size_t i = 0; i < n; i++) {
-            if (fm_exp(s->cands[i].value - max) >= p->min_p) {
-                s->cands[kept++] = s->cands[i];
-            }
-        }
-        n = kept;
+        size_t taken = reach(s, k, p->top_p, set_softmax(s, n, max));
+        n = taken <= k ? set_cut(s, n, s->order[taken - 1]) : n;
     }
     return n;
 }
 
-static float gumbel(uint64_t seed, int32_t position, int32_t token)
-{
-    uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-    uint32_t ctr[4] = {(uint32_t)position, (uint32_t)token, 0, 0};
-    uint32_t out[4];
-    philox4x32_10(ctr, key, out);
-    float u = ((float)(out[0] >> 8) + 0.5f) * 0x1p-24f;
-    return -fm_log(-fm_log(u < U_MAX ? u : U_MAX));
-}
+#define TOP_P_FIRST 64 /* candidates tried at first */
 
-static int32_t draw_gumbel(const sampler *s, size_t n, uint64_t seed, int32_t position, int32_t start)
+/* Of all tokens, the shortest run in descending order that reaches top_p. */
+static size_t set_top_p(sampler *s, float top_p, float max)
 {
-    /* The most likely candidate first: whoever cannot beat it with the largest noise there is costs a
-     * compare. */
-    int32_t best = start;
-    float best_score = s->logits[start] + gumbel(seed, position, start);
-    for (size_t i = 0; i < n; i++) {
-        candidate c = s->cands[i];
-        if (c.token == start || c.value + NOISE_MAX < best_score) {
-            continue;
+    float sum = s->kern->softmax_terms(s->terms, s->values, max, (size_t)s->n_vocab);
+    for (size_t k = TOP_P_FIRST;; k *= 8) {
+        float least = floor_of(s, k);
+        size_t n = set_gather(s, least);
+        size_t taken = reach(s, n, top_p, sum);
+        if (taken <= n) {
+            return set_cut(s, n, s->order[taken - 1]);
         }
-        float score = c.value + gumbel(seed, position, c.token);
-        if (score > best_score || (score == best_score && c.token < best)) {
-            best = c.token;
-            best_score = score;
+        if (least == -FLT_MAX) {
+            return n;
         }
     }
-    return best;
 }
 
-void sampler_score(sampler *s, const float *logits, int32_t token, int32_t n_top, sampler_out *out)
+static size_t set_min_p(sampler *s, size_t n, float min_p, float max)
 {
-    size_t n = (size_t)s->n_vocab;
-    float max = logits[s->kern->argmax(logits, n)];
+    size_t kept = 0;
     for (size_t i = 0; i < n; i++) {
-        s->exps[i] = logits[i] - max;
+        if (fm_exp(s->values[s->set[i]] - max) >= min_p) {
+            s->set[kept++] = s->set[i];
+        }
     }
-    s->kern->exp_array(s->exps, s->exps, n);
-    float log_sum = fm_log(sum_all(s->exps, n));
-    out->token = token;
-    out->chosen = (token_logprob){token, (logits[token] - max) - log_sum};
-    candidate top[SAMPLER_MAX_TOP_LOGPROBS];
-    out->n_top = 0;
-    if (n_top > 0) {
-        out->n_top = (int32_t)select_top(logits, n, top, (size_t)n_top);
+    return kept;
+}
+
+/* The tokens that may be drawn into s->set; false: all may. */
+static bool set_build(sampler *s, const sampling *p, float max, size_t *n)
+{
+    size_t n_vocab = (size_t)s->n_vocab;
+    if (p->top_k > 0 && (size_t)p->top_k < n_vocab) {
+        *n = set_top_k(s, p, max);
+    } else if (p->top_p < 1.0f) {
+        *n = set_top_p(s, p->top_p, max);
+    } else if (p->min_p > 0.0f) {
+        s->kern->softmax_terms(s->terms, s->values, max, n_vocab);
+        *n = s->kern->at_least(s->set, s->terms, n_vocab, p->min_p);
+        return true;
+    } else {
+        return false;
     }
-    for (int32_t i = 0; i < out->n_top; i++) {
-        out->top[i] = (token_logprob){top[i].token, (top[i].value - max) - log_sum};
+    if (p->min_p > 0.0f) {
+        *n = set_min_p(s, *n, p->min_p, max);
+    }
+    return true;
+}
+
+/* The draw */
+
+typedef struct best {
+    int32_t token;
+    float score;
+} best;
+
+static void best_take(best *b, int32_t token, float score)
+{
+    if (score > b->score || (score == b->score && token < b->token)) {
+        *b = (best){token, score};
+    }
+}
+
+static void draw_from_set(sampler *s, size_t n, uint64_t seed, int32_t position, best *b)
+{
+    float score = b->score;
+    for (size_t i = 0; i < n; i++) {
+        s->terms[i] = s->values[s->set[i]];
+    }
+    size_t at = s->kern->gumbel_argmax(s->terms, s->set, 0, n, seed, position, &score);
+    if (at < n) {
+        best_take(b, s->set[at], score);
+    }
+}
+
+static void draw_from_all(const sampler *s, uint64_t seed, int32_t position, best *b)
+{
+    for (size_t run = 0; run < s->n_runs; run++) {
+        size_t n = run_length(s, run);
+        int32_t first = (int32_t)(run * KERN_TOPS_RUN);
+        float score = b->score;
+        if (s->run_tops[run] + FM_GUMBEL_MAX < score) {
+            continue; /* not even with the largest noise */
+        }
+        size_t at = s->kern->gumbel_argmax(s->values + first, NULL, first, n, seed, position, &score);
+        if (at < n) {
+            best_take(b, first + (int32_t)at, score);
+        }
     }
 }
 
 static int32_t draw(sampler *s, const sampling *p, const sampler_in *in)
 {
-    size_t n_vocab = (size_t)s->n_vocab;
-    memcpy(s->logits, in->logits, n_vocab * sizeof *s->logits);
-    apply_bias(s, p, in);
-    apply_repetition(s, p, in);
-    apply_presence(s, p, in);
-    int32_t best = (int32_t)s->kern->argmax(s->logits, n_vocab);
-    if (s->logits[best] == -INFINITY) {
-        return (int32_t)s->kern->argmax(in->logits, n_vocab);
+    const edits e = edits_of(p, in);
+    bool edited =
+        p->n_bias > 0 || e.forbidden[0].n > 0 || e.forbidden[1].n > 0 || e.window.n > 0 || e.reply.n > 0;
+    float t = p->temperature;
+    if (t == 0.0f && !edited) {
+        return (int32_t)s->kern->argmax(in->logits, (size_t)s->n_vocab);
     }
-    if (p->temperature == 0.0f || !isfinite(s->logits[best] / p->temperature)) {
-        return best;
+    float max = values_fill(s, p, in, &e, t == 0.0f ? 1.0f : t);
+    if (t != 0.0f && !isfinite(max)) { /* all forbidden, or T too small to divide by */
+        max = values_fill(s, p, in, &e, 1.0f);
+        t = 0.0f;
     }
-    for (size_t i = 0; i < n_vocab; i++) {
-        s->logits[i] /= p->temperature;
+    if (max == -INFINITY) {
+        return (int32_t)s->kern->argmax(in->logits, (size_t)s->n_vocab);
     }
-    size_t n = build_candidates(s, p, s->logits[best]);
-    return draw_gumbel(s, n, p->seed, in->position, best);
+    best b = {first_largest(s), 0.0f};
+    if (t == 0.0f) {
+        return b.token;
+    }
+    size_t n;
+    b.score = max + fm_gumbel(p->seed, in->position, b.token);
+    if (set_build(s, p, max, &n)) {
+        draw_from_set(s, n, p->seed, in->position, &b);
+    } else {
+        draw_from_all(s, p->seed, in->position, &b);
+    }
+    return b.token;
 }
 
 void sampler_draw(sampler *s, const sampling *params, const sampler_in *in, sampler_out *out)
@@ -444,5 +585,22 @@ void sampler_draw(sampler *s, const sampling *params, const sampler_in *in, samp
     out->n_top = 0;
     if (params->top_logprobs >= 0) {
         sampler_score(s, in->logits, out->token, params->top_logprobs, out);
+    }
+}
+
+void sampler_score(sampler *s, const float *logits, int32_t token, int32_t n_top, sampler_out *out)
+{
+    const sampling none = sampling_default();
+    const sampler_in in = {.logits = logits};
+    const edits e = {0};
+    float max = values_fill(s, &none, &in, &e, 1.0f);
+    float log_sum = fm_log(s->kern->softmax_terms(s->terms, s->values, max, (size_t)s->n_vocab));
+    out->token = token;
+    out->chosen = (token_logprob){token, (logits[token] - max) - log_sum};
+    size_t n = n_top > 0 ? set_gather(s, floor_of(s, (size_t)n_top)) : 0;
+    out->n_top = n < (size_t)n_top ? (int32_t)n : n_top;
+    for (int32_t i = 0; i < out->n_top; i++) {
+        int32_t id = s->order[i];
+        out->top[i] = (token_logprob){id, (logits[id] - max) - log_sum};
     }
 }

@@ -23,7 +23,7 @@ float fm_tanh(float x); /* 1.332 ulp */
  * -2^-121), at -inf NaN. */
 float fm_silu(float x);
 /* Rule 7's noise of a token at a position, -log(-log u), u from Philox; at most FM_GUMBEL_MAX. */
-float fm_gumbel(uint64_t seed, uint32_t position, uint32_t token);
+float fm_gumbel(uint64_t seed, int32_t position, int32_t token);
 #define FM_GUMBEL_MAX 16.7f
 /* base^(-2 i / n) in double without libm, within 0.9 ulp of double: the inverse frequency of rotary pair i of
  * n values. base > 0 and normal, 0 <= 2 i < n, result normal. */

@@ -416,6 +416,172 @@ static void test_sets_agree(void **state)
     }
 }
 
+/*
+ * Rule 7 taken literally in the same float operations, over vocabularies of all sizes: sort everything, add up
+ * everything. What the sampler leaves out or takes in another order must not show in a bit.
+ */
+typedef struct plain {
+    float value;
+    int32_t id;
+} plain;
+
+static int plain_descending(const void *a, const void *b)
+{
+    const plain *x = a, *y = b;
+    return x->value != y->value ? (x->value < y->value ? 1 : -1) : x->id - y->id;
+}
+
+/* Rule 6 over exp(value - max) by id, tokens that are not in [0, n) of p left out. */
+static float plain_sum(const plain *p, size_t n, float max, float *terms, size_t n_vocab)
+{
+    float lane[16] = {0};
+    memset(terms, 0, n_vocab * sizeof *terms);
+    for (size_t i = 0; i < n; i++) {
+        terms[p[i].id] = fm_exp(p[i].value - max);
+    }
+    for (size_t i = 0; i < n_vocab; i++) {
+        lane[i % 16] += terms[i];
+    }
+    for (size_t half = 8; half > 0; half /= 2) {
+        for (size_t i = 0; i < half; i++) {
+            lane[i] += lane[i + half];
+        }
+    }
+    return lane[0];
+}
+
+/* l: after bias and penalties; p, terms: [n_vocab] to work in. */
+static int32_t plain_draw(const sampling *s, const float *l, int32_t position, size_t n_vocab, plain *p,
+                          float *terms)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < n_vocab; i++) {
+        if (l[i] > -INFINITY) {
+            p[n++] = (plain){s->temperature > 0 ? l[i] / s->temperature : l[i], (int32_t)i};
+        }
+    }
+    qsort(p, n, sizeof *p, plain_descending);
+    if (s->temperature == 0) {
+        return p[0].id;
+    }
+    float max = p[0].value;
+    n = s->top_k > 0 && (size_t)s->top_k < n ? (size_t)s->top_k : n;
+    if (s->top_p < 1) {
+        float sum = plain_sum(p, n, max, terms, n_vocab), reached = 0;
+        size_t keep = 0;
+        while (keep < n && reached < s->top_p) {
+            reached += terms[p[keep++].id] / sum;
+        }
+        n = keep;
+    }
+    int32_t best = -1;
+    float best_score = -INFINITY;
+    for (size_t i = 0; i < n; i++) {
+        float score = p[i].value + fm_gumbel(s->seed, position, p[i].id);
+        bool in = s->min_p == 0 || fm_exp(p[i].value - max) >= s->min_p;
+        if (in && (score > best_score || (score == best_score && p[i].id < best))) {
+            best = p[i].id;
+            best_score = score;
+        }
+    }
+    return best;
+}
+
+/* The logits after penalties and end-token rules, with the sampler's own operations. */
+static void plain_adjust(const sampling *s, const sampler_in *in, float *l)
+{
+    size_t n = in->n_history, window = s->repeat_last_n < 0 ? n : (size_t)s->repeat_last_n;
+    for (size_t i = 0; s->ignore_eos && i < in->n_eog; i++) {
+        l[in->eog[i]] = -INFINITY;
+    }
+    for (size_t i = n - window; i < n && s->repetition_penalty != 1; i++) {
+        size_t before = n - window;
+        while (in->history[before] != in->history[i]) {
+            before++;
+        }
+        float *at = &l[in->history[i]];
+        *at = before < i ? *at : *at > 0 ? *at / s->repetition_penalty : *at * s->repetition_penalty;
+    }
+    for (size_t i = in->n_prompt; i < n && (s->presence_penalty != 0 || s->frequency_penalty != 0); i++) {
+        int count = 0;
+        bool first = true;
+        for (size_t j = in->n_prompt; j < n; j++) {
+            count += in->history[j] == in->history[i];
+            first = first && (j >= i || in->history[j] != in->history[i]);
+        }
+        float *at = &l[in->history[i]];
+        *at = first ? fmaf(-(float)count, s->frequency_penalty, *at - s->presence_penalty) : *at;
+    }
+}
+
+#define PLAIN_HISTORY 90
+
+static uint32_t plain_random(uint32_t a, uint32_t b)
+{
+    uint32_t out[4], ctr[4] = {a, b, 17, 0}, key[2] = {3, 5};
+    philox4x32_10(ctr, key, out);
+    return out[0];
+}
+
+static sampling plain_setting(uint32_t i)
+{
+    static const int32_t top_ks[] = {0, 0, 1, 7, 40, 200, 3000};
+    static const float top_ps[] = {1, 1, 0.95f, 0.5f, 0.9999f, 1e-6f};
+    static const float min_ps[] = {0, 0, 0, 0.05f, 0.9f};
+    static const float temperatures[] = {1, 0.7f, 0, 2.5f, 0.01f};
+    sampling s = with(temperatures[plain_random(i, 1) % 5], top_ks[plain_random(i, 2) % 7],
+                      top_ps[plain_random(i, 3) % 6], min_ps[plain_random(i, 4) % 5]);
+    s.seed = (uint64_t)plain_random(i, 5) << 32 | i;
+    s.repetition_penalty = plain_random(i, 6) % 3 ? 1.0f : 1.2f;
+    s.repeat_last_n = (int32_t)(plain_random(i, 7) % (PLAIN_HISTORY + 2)) - 1;
+    s.repeat_last_n = s.repeat_last_n > PLAIN_HISTORY ? -1 : s.repeat_last_n;
+    s.presence_penalty = plain_random(i, 8) % 4 ? 0.0f : 0.6f;
+    s.frequency_penalty = plain_random(i, 9) % 4 ? 0.0f : -0.4f;
+    s.ignore_eos = plain_random(i, 10) % 2;
+    return s;
+}
+
+static void test_plain(void **state)
+{
+    static const size_t sizes[] = {3, 16, 17, 511, 512, 513, 2049, 20000};
+    (void)state;
+    for (size_t v = 0; v < sizeof sizes / sizeof sizes[0]; v++) {
+        size_t n = sizes[v];
+        float *l = malloc(n * sizeof *l), *adjusted = malloc(n * sizeof *l), *terms = malloc(n * sizeof *l);
+        plain *work = malloc(n * sizeof *work);
+        sampler *s = NULL;
+        assert_true(l && adjusted && terms && work);
+        assert_int_equal(sampler_new((int32_t)n, kern_select(KERN_SET_COUNT - 1), &s), ST_OK);
+        for (uint32_t i = 0; i < (n > 5000 ? 100u : 600u) / (SANITIZED ? 4 : 1); i++) {
+            int32_t told[PLAIN_HISTORY];
+            sampling p = plain_setting(i);
+            uint32_t sharp = 1 + i % 4;
+            for (uint32_t t = 0; t < n; t++) { /* from flat to peaked; coarse steps make ties */
+                float x = (float)(plain_random(t, i / 8) >> 24) / 256.0f;
+                l[t] = 14.0f * powf(x, (float)sharp) - 4.0f;
+            }
+            for (uint32_t t = 0; t < PLAIN_HISTORY; t++) {
+                told[t] = (int32_t)(plain_random(t, i) % (i % 2 ? n : 1 + n / 7));
+            }
+            int32_t ends[] = {(int32_t)n / 3, (int32_t)n - 1};
+            sampler_in in = {l, told, PLAIN_HISTORY, 40, (int32_t)i, ends, 2};
+            sampler_out out;
+            memcpy(adjusted, l, n * sizeof *l);
+            plain_adjust(&p, &in, adjusted);
+            sampler_draw(s, &p, &in, &out);
+            int32_t want = plain_draw(&p, adjusted, (int32_t)i, n, work, terms);
+            if (out.token != want) {
+                fail_msg("%zu tokens, setting %u: %d, by the rule %d", n, i, out.token, want);
+            }
+        }
+        sampler_free(s);
+        free(l);
+        free(adjusted);
+        free(terms);
+        free(work);
+    }
+}
+
 static void test_check(void **state)
 {
     struct {
@@ -471,7 +637,7 @@ int main(void)
         cmocka_unit_test(test_distribution), cmocka_unit_test(test_rule_7),
         cmocka_unit_test(test_greedy),       cmocka_unit_test(test_noise_is_bounded),
         cmocka_unit_test(test_logprobs),     cmocka_unit_test(test_sets_agree),
-        cmocka_unit_test(test_check),
+        cmocka_unit_test(test_check),        cmocka_unit_test(test_plain),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

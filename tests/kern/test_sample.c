@@ -141,22 +141,24 @@ static float noise(uint64_t seed, uint32_t position, uint32_t token)
     return -fm_log(-fm_log(u));
 }
 
-static void gumbel_check(const kern_table *t, uint64_t *rng, const float *x, size_t n, float floor)
+static void gumbel_check(const kern_table *t, uint64_t *rng, const float *x, const int32_t *token, size_t n,
+                         float floor)
 {
     uint64_t seed = rng_next(rng);
-    uint32_t position = (uint32_t)(rng_next(rng) >> 33), first = (uint32_t)(rng_next(rng) % 200000);
+    int32_t position = (int32_t)(rng_next(rng) >> 33), first = (int32_t)(rng_next(rng) % 200000);
     size_t want = n;
     float want_score = floor, score = floor;
     for (size_t j = 0; j < n; j++) {
-        float y = x[j] + noise(seed, position, first + (uint32_t)j);
+        int32_t id = token ? token[j] : first + (int32_t)j;
+        float y = x[j] + noise(seed, (uint32_t)position, (uint32_t)id);
         if (y > -INFINITY && (y > want_score || (y == want_score && want == n))) {
             want = j;
             want_score = y;
         }
     }
-    size_t got = t->gumbel_argmax(x, n, seed, position, first, &score);
+    size_t got = t->gumbel_argmax(x, token, first, n, seed, position, &score);
     if (got != want || score != want_score) {
-        fail_msg("set %s, seed %llu, position %u, first %u: %zu (%a) of %zu instead of %zu (%a)", t->name,
+        fail_msg("set %s, seed %llu, position %d, first %d: %zu (%a) of %zu instead of %zu (%a)", t->name,
                  (unsigned long long)seed, position, first, got, (double)score, n, want, (double)want_score);
     }
 }
@@ -169,16 +171,21 @@ static void test_gumbel_argmax(void **state)
         uint64_t rng = 14;
         for (size_t i = 0; i < 40 * N_SIZES; i += CASE_STEP) {
             size_t n = sizes[i / 40];
-            guard x = guard_new(n * sizeof(float), i % 2 ? GUARD_START : GUARD_END);
+            guard_side side = i % 2 ? GUARD_START : GUARD_END;
+            guard x = guard_new(n * sizeof(float), side), ids = guard_new(n * sizeof(int32_t), side);
+            int32_t *token = (int32_t *)(void *)ids.data;
             logits_fill(&rng, guard_floats(&x), n);
             float scale = i % 3 == 0 ? 1.0f : i % 3 == 1 ? 0.01f : 1e6f; /* noise decides, or the logits do */
             for (size_t j = 0; j < n; j++) {
                 guard_floats(&x)[j] *= scale;
+                token[j] = (int32_t)(j == 0 ? 7 : (uint32_t)token[j - 1] + 1 + rng_next(&rng) % 90);
             }
-            gumbel_check(t, &rng, guard_floats(&x), n, -INFINITY);
-            gumbel_check(t, &rng, guard_floats(&x), n, 3.0f * scale);
-            gumbel_check(t, &rng, guard_floats(&x), n, 1e8f); /* nothing is as good */
+            gumbel_check(t, &rng, guard_floats(&x), NULL, n, -INFINITY);
+            gumbel_check(t, &rng, guard_floats(&x), token, n, -INFINITY);
+            gumbel_check(t, &rng, guard_floats(&x), NULL, n, 3.0f * scale);
+            gumbel_check(t, &rng, guard_floats(&x), NULL, n, 1e8f); /* nothing is as good */
             guard_free(&x);
+            guard_free(&ids);
         }
     }
 }
@@ -194,13 +201,13 @@ static void test_gumbel_ties(void **state)
             x[i] = -INFINITY;
         }
         float score = -INFINITY;
-        assert_int_equal(t->gumbel_argmax(x, 40, 1, 2, 0, &score), 40); /* all forbidden */
+        assert_int_equal(t->gumbel_argmax(x, NULL, 0, 40, 1, 2, &score), 40); /* all forbidden */
         x[5] = 1e9f; /* 64 between neighbours: the noise is lost and all scores are equal */
         x[6] = x[39] = 1e9f;
-        assert_int_equal(t->gumbel_argmax(x, 40, 1, 2, 0, &score), 5);
+        assert_int_equal(t->gumbel_argmax(x, NULL, 0, 40, 1, 2, &score), 5);
         assert_true(score == 1e9f);
-        assert_int_equal(t->gumbel_argmax(x, 40, 1, 2, 0, &score), 5);
-        assert_int_equal(t->gumbel_argmax(x + 6, 34, 1, 2, 6, &score), 0);
+        assert_int_equal(t->gumbel_argmax(x, NULL, 0, 40, 1, 2, &score), 5);
+        assert_int_equal(t->gumbel_argmax(x + 6, NULL, 6, 34, 1, 2, &score), 0);
     }
 }
 
@@ -217,9 +224,9 @@ static void test_gumbel_ends(void **state)
             x[i] = i == 3 ? -14.0f : -INFINITY;
         }
         float score = top - 14.0f;
-        assert_int_equal(t->gumbel_argmax(x, 16, 5573695, 10, 0, &score), 3);
+        assert_int_equal(t->gumbel_argmax(x, NULL, 0, 16, 5573695, 10, &score), 3);
         score = nextafterf(top - 14.0f, 100.0f);
-        assert_int_equal(t->gumbel_argmax(x, 16, 5573695, 10, 0, &score), 16);
+        assert_int_equal(t->gumbel_argmax(x, NULL, 0, 16, 5573695, 10, &score), 16);
     }
 }
 

@@ -9,10 +9,10 @@
  * infinite: a token without any chance would be drawn. It stays the largest float below 1. */
 #define U_MAX 0x1.fffffep-1f
 
-float fm_gumbel(uint64_t seed, uint32_t position, uint32_t token)
+float fm_gumbel(uint64_t seed, int32_t position, int32_t token)
 {
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-    const uint32_t ctr[4] = {position, token, 0, 0};
+    const uint32_t ctr[4] = {(uint32_t)position, (uint32_t)token, 0, 0};
     uint32_t out[4];
     philox4x32_10(ctr, key, out);
     float u = ((float)(out[0] >> 8) + 0.5f) * 0x1p-24f;
@@ -52,15 +52,15 @@ size_t at_least_ref(int32_t *index, const float *x, size_t n, float least)
     return found;
 }
 
-size_t gumbel_argmax_ref(const float *x, size_t n, uint64_t seed, uint32_t position, uint32_t first,
-                         float *score)
+size_t gumbel_argmax_ref(const float *x, const int32_t *token, int32_t first, size_t n, uint64_t seed,
+                         int32_t position, float *score)
 {
     size_t best = n;
     for (size_t i = 0; i < n; i++) {
         if (x[i] == -INFINITY || x[i] + FM_GUMBEL_MAX < *score) {
             continue;
         }
-        float s = x[i] + fm_gumbel(seed, position, first + (uint32_t)i);
+        float s = x[i] + fm_gumbel(seed, position, token ? token[i] : first + (int32_t)i);
         if (s > *score || (s == *score && best == n)) {
             best = i;
             *score = s;

@@ -22,8 +22,8 @@ void rope_angles_avx512(float *cos_sin, const double *inv_freq, size_t n_half, i
 void scale_tops_avx512(float *y, float *tops, const float *x, float t, size_t n);
 float softmax_terms_avx512(float *y, const float *x, float max, size_t n);
 size_t at_least_avx512(int32_t *index, const float *x, size_t n, float least);
-size_t gumbel_argmax_avx512(const float *x, size_t n, uint64_t seed, uint32_t position, uint32_t first,
-                            float *score);
+size_t gumbel_argmax_avx512(const float *x, const int32_t *token, int32_t first, size_t n, uint64_t seed,
+                            int32_t position, float *score);
 
 void attention_avx512(const kern_attn *a);
 

@@ -20,7 +20,7 @@ typedef struct philox_start {
     uint32_t c2, c3;
 } philox_start;
 
-static inline philox_start philox_begin(uint64_t seed, uint32_t position)
+static inline philox_start philox_begin(uint64_t seed, int32_t position)
 {
     philox_start p;
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
@@ -30,7 +30,7 @@ static inline philox_start philox_begin(uint64_t seed, uint32_t position)
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
     }
-    uint64_t product = (uint64_t)PHILOX_M0 * position;
+    uint64_t product = (uint64_t)PHILOX_M0 * (uint32_t)position;
     p.c2 = (uint32_t)(product >> 32) ^ p.key[0][1];
     p.c3 = (uint32_t)product;
     return p;

@@ -125,8 +125,8 @@ static inline __m256 gumbel_bound(__m256i bits)
     return _mm256_fmadd_ps(_mm256_cvtepi32_ps(e), _mm256_set1_ps(PHILOX_LN2), _mm256_set1_ps(PHILOX_SLACK));
 }
 
-size_t gumbel_argmax_avx2(const float *x, size_t n, uint64_t seed, uint32_t position, uint32_t first,
-                          float *score)
+size_t gumbel_argmax_avx2(const float *x, const int32_t *token, int32_t first, size_t n, uint64_t seed,
+                          int32_t position, float *score)
 {
     const __m256i step = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     const __m256 none = _mm256_set1_ps(-INFINITY);
@@ -141,12 +141,13 @@ size_t gumbel_argmax_avx2(const float *x, size_t n, uint64_t seed, uint32_t posi
         if (!_mm256_movemask_ps(in)) {
             continue;
         }
-        const __m256i bits =
-            philox8(_mm256_add_epi32(step, _mm256_set1_epi32((int)(first + (uint32_t)i))), &start);
+        const __m256i ids = token ? _mm256_maskload_epi32(token + i, v8_mask(m))
+                                  : _mm256_add_epi32(step, _mm256_set1_epi32(first + (int32_t)i));
+        const __m256i bits = philox8(ids, &start);
         in = _mm256_and_ps(in, _mm256_cmp_ps(_mm256_add_ps(v, gumbel_bound(bits)), least, _CMP_GE_OQ));
         for (unsigned left = (unsigned)_mm256_movemask_ps(in); left; left &= left - 1) {
             const size_t at = i + (size_t)__builtin_ctz(left);
-            const float s = x[at] + fm_gumbel(seed, position, first + (uint32_t)at);
+            const float s = x[at] + fm_gumbel(seed, position, token ? token[at] : first + (int32_t)at);
             if (s > *score || (s == *score && best == n)) {
                 best = at;
                 *score = s;

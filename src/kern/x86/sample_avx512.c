@@ -101,8 +101,8 @@ static inline __m512 gumbel_bound(__m512i bits)
     return _mm512_fnmadd_ps(e, _mm512_set1_ps(PHILOX_LN2), _mm512_set1_ps(24 * PHILOX_LN2 + PHILOX_SLACK));
 }
 
-size_t gumbel_argmax_avx512(const float *x, size_t n, uint64_t seed, uint32_t position, uint32_t first,
-                            float *score)
+size_t gumbel_argmax_avx512(const float *x, const int32_t *token, int32_t first, size_t n, uint64_t seed,
+                            int32_t position, float *score)
 {
     const __m512i step = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const philox_start start = philox_begin(seed, position);
@@ -116,12 +116,13 @@ size_t gumbel_argmax_avx512(const float *x, size_t n, uint64_t seed, uint32_t po
         if (!in) {
             continue;
         }
-        const __m512i bits =
-            philox16(_mm512_add_epi32(step, _mm512_set1_epi32((int)(first + (uint32_t)i))), &start);
+        const __m512i ids = token ? _mm512_maskz_loadu_epi32(lanes, token + i)
+                                  : _mm512_add_epi32(step, _mm512_set1_epi32(first + (int32_t)i));
+        const __m512i bits = philox16(ids, &start);
         unsigned left = _mm512_mask_cmp_ps_mask(in, _mm512_add_ps(v, gumbel_bound(bits)), least, _CMP_GE_OQ);
         for (; left; left &= left - 1) {
             const size_t at = i + (size_t)__builtin_ctz(left);
-            const float s = x[at] + fm_gumbel(seed, position, first + (uint32_t)at);
+            const float s = x[at] + fm_gumbel(seed, position, token ? token[at] : first + (int32_t)at);
             if (s > *score || (s == *score && best == n)) {
                 best = at;
                 *score = s;
