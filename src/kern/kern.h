@@ -53,32 +53,47 @@ typedef struct kern_matrix {
 typedef void (*kern_matmul_fn)(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
                                size_t y_stride);
 
+/* The positions that a row sees are first … last, both included; 0 <= first <= last. */
+typedef struct kern_attn_seen {
+    int32_t first;
+    int32_t last;
+} kern_attn_seen;
+
 /*
- * One row of attention over one KV head (rule 3); the query heads that share the head are done together, each
- * with the bits it has alone. Only pages that hold a visible position are looked at (others may be NULL), and
- * no value of an invisible position has an influence.
+ * Attention (rule 3) of rows of one sequence over one KV head. The rows, and the query heads that share the head, are
+ * done together, each with the bits it has alone. Only pages that hold a position which some row sees are looked at
+ * (others may be NULL), and no value of a position has an influence on a row that does not see it.
  */
 typedef struct kern_attn {
-    const float *q;        /* [n_q][k_dim]: the group's query heads */
-    float *out;            /* [n_q][v_dim] */
-    size_t n_q;            /* query heads of this KV head */
-    const kv_layer *layer; /* where K and V lie in a page */
+    const float *q;  /* row r at q + r * q_stride: [n_q][k_dim] */
+    size_t q_stride; /* in floats */
+    float *out;      /* row r at out + r * out_stride: [n_q][v_dim] */
+    size_t out_stride;
+    size_t n_rows;
+    size_t n_q;                 /* query heads of this KV head, or some of them */
+    const kern_attn_seen *seen; /* [n_rows]; neither first nor last falls from a row to the next */
+    const kv_layer *layer;      /* where K and V lie in a page */
     kv_type type;
     size_t kv_head;
     const void *const *pages; /* page p holds positions [32 p, 32 p + 32) */
-    int32_t first;            /* visible positions are first … last, both included; 0 <= first <= last */
-    int32_t last;
     float scale;
     float soft_cap;     /* 0 = none: else cap * tanh(score / cap) */
-    const float *sinks; /* [n_q] one logit per query head, or NULL */
-    float *scratch;     /* [KERN_ATTN_SCRATCH(n_q, v_dim)] floats */
+    const float *sinks; /* [n_q] one logit without a value per query head, or NULL */
+    const void *next;   /* what this thread is likely to read next (a hint to the caches), or NULL */
+    float *scratch;     /* [KERN_ATTN_SCRATCH(n_rows * n_q, k_dim, v_dim)] floats; 64-byte alignment is fastest */
 } kern_attn;
 
 #define KERN_SPAN 256 /* positions merged as one (rule 3) */
 /* A score this far below the largest of its span has the weight +0 instead of exp of the distance. Weights stay above
  * 2^-100, so that no product with a value is denormal: those take a hundred times longer. */
-#define KERN_ATTN_FLOOR               (-69.0f)
-#define KERN_ATTN_SCRATCH(n_q, v_dim) ((size_t)(n_q) * ((size_t)KERN_SPAN + 2 * (size_t)(v_dim) + 4))
+#define KERN_ATTN_FLOOR (-69.0f)
+/* From the scores of one query head to those of the next: not a multiple of what the first cache folds onto itself. */
+#define KERN_ATTN_P_PITCH (KERN_SPAN + 16)
+#define KERN_ATTN_SCRATCH(n, k_dim, v_dim)                                                                  \
+    ((size_t)KV_PAGE_TOKENS * ((size_t)(k_dim) + (size_t)(v_dim)) +                                         \
+     (size_t)(n) * ((size_t)(k_dim) + (size_t)KERN_ATTN_P_PITCH + 2 * (size_t)(v_dim) + 4))
+/* What a span comes to, for one query head: o [v_dim], m, l. */
+#define KERN_ATTN_PART(v_dim) ((size_t)(v_dim) + 2)
 
 #define KERN_TOPS_RUN 512
 #define KERN_TOPS(n)  (((size_t)(n) + KERN_TOPS_RUN - 1) / KERN_TOPS_RUN * 16)
@@ -107,11 +122,16 @@ typedef struct kern_table {
     /* cos_sin [n_half][2], both times magnitude, for one absolute position: angle = pos * inv_freq in double,
      * reduced, then ours. |pos * inv_freq| < 2^51. */
     void (*rope_angles)(float *cos_sin, const double *inv_freq, size_t n_half, int32_t pos, float magnitude);
-    /* Writes K [n_kv_heads][k_dim] and V [n_kv_heads][v_dim] of one position (slot = pos % 32) into its page.
-     * F16 as base/fp16.h narrows. */
-    void (*kv_store)(void *page, const kv_layer *layer, kv_type type, size_t slot, const float *k,
-                     const float *v);
+    /* Writes K [n_kv_heads][k_dim] and V [n_kv_heads][v_dim] (not looked at with v_in_k) of n positions into
+     * their page: slots [slot, slot + n), slot = pos % 32, rows k_stride and v_stride floats apart. */
+    void (*kv_store)(void *page, const kv_layer *layer, kv_type type, size_t slot, size_t n, const float *k,
+                     size_t k_stride, const float *v, size_t v_stride);
     void (*attention)(const kern_attn *a);
+    /* The same in two steps, so that threads can share a row: what the spans [span0, span1) come to, each by itself,
+     * into parts [span - span0][n_rows * n_q][KERN_ATTN_PART(v_dim)] (left alone where a row sees nothing of a span);
+     * then out from the parts of all spans that some row sees, whose first is span0. */
+    void (*attention_spans)(const kern_attn *a, size_t span0, size_t span1, float *parts);
+    void (*attention_join)(const kern_attn *a, size_t span0, const float *parts);
     /* true if all of x is finite */
     bool (*all_finite)(const float *x, size_t n);
     /* Elementwise over arrays, for tests and the sampler: ours, not libm's. y may be x; s, c and x lie apart. */

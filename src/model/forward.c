@@ -23,6 +23,7 @@
 
 #include "base/mem.h"
 #include "gguf/quant.h"
+#include "model/attend.h"
 #include "model/batch.h"
 #include "model/model_int.h"
 #include "model/product.h"
@@ -37,6 +38,7 @@ typedef struct pass {
     size_t n_logits;
     const layer_weights *lw;
     const kv_layer *kv;
+    attend attn;
     kern_act act[KERN_ACT_NONE]; /* the present input in every kind that its matrices want */
     /* The present input's preparation. */
     const float *src;  /* [rows][width] */
@@ -139,32 +141,8 @@ static void keys_task(void *arg, size_t row, size_t thread)
     (void)thread;
     turn_heads(ps, row, q, s->n_heads, ps->lw->q_norm);
     turn_heads(ps, row, k, s->n_kv_heads, ps->lw->k_norm);
-    ps->m->kern->kv_store(ps->b->seqs[r->seq].pages[page], ps->kv, ps->m->opt.kv_type, slot, k,
-                          workspace_row(ps->ws->v, row, (size_t)s->n_kv_heads * s->v_dim));
-}
-
-/* One row and KV head. The last rows see the most and come first, so that no long task is left to the end. */
-static void attention_task(void *arg, size_t task, size_t thread)
-{
-    const pass *ps = arg;
-    const model_shape *s = &ps->m->hp.shape;
-    size_t row = ps->b->n_rows - 1 - task / s->n_kv_heads, head = task % s->n_kv_heads;
-    size_t n_q = s->n_heads / s->n_kv_heads;
-    const batch_row *r = &ps->b->rows[row];
-    const kern_attn a = {
-        .q = workspace_row(ps->ws->q, row, (size_t)s->n_heads * s->k_dim) + head * n_q * s->k_dim,
-        .out = workspace_row(ps->ws->mix, row, (size_t)s->n_heads * s->v_dim) + head * n_q * s->v_dim,
-        .n_q = n_q,
-        .layer = ps->kv,
-        .type = ps->m->opt.kv_type,
-        .kv_head = head,
-        .pages = (const void *const *)ps->b->seqs[r->seq].pages,
-        .first = 0,
-        .last = r->pos,
-        .scale = ps->m->attn_scale,
-        .scratch = ps->ws->attn + thread * ps->ws->attn_floats,
-    };
-    ps->m->kern->attention(&a);
+    ps->m->kern->kv_store(ps->b->seqs[r->seq].pages[page], ps->kv, ps->m->opt.kv_type, slot, 1, k, 0,
+                          workspace_row(ps->ws->v, row, (size_t)s->n_kv_heads * s->v_dim), 0);
 }
 
 /* The present input times w, into rows of the workspace. */
@@ -191,7 +169,7 @@ static void attention_block(pass *ps)
                            product_of(ps, &lw->v, ws->v)};
     product_run(ps->m->kern, ps->p, qkv, 3);
     pool_run(ps->p, keys_task, ps, ps->b->n_rows);
-    pool_run(ps->p, attention_task, ps, ps->b->n_rows * ps->m->hp.shape.n_kv_heads);
+    attend_run(&ps->attn, ps->p, ps->kv);
     prepare(ps, ws->mix, NULL, lw->o.k, kind_bit(&lw->o));
     add_product(ps, &lw->o);
 }
@@ -266,6 +244,28 @@ static void settle_bad(pass *ps)
     }
 }
 
+static void attend_begin(pass *ps)
+{
+    const model_shape *s = &ps->m->hp.shape;
+    const size_t q_width = (size_t)s->n_heads * s->k_dim, mix_width = (size_t)s->n_heads * s->v_dim;
+    ps->attn = (attend){
+        .kern = ps->m->kern,
+        .shape = s,
+        .b = ps->b,
+        .q = ps->ws->q,
+        .mix = ps->ws->mix,
+        .q_stride = workspace_pitch(q_width),
+        .mix_stride = workspace_pitch(mix_width),
+        .tiles = ps->ws->attn_tiles,
+        .parts = ps->ws->attn_parts,
+        .scratch = ps->ws->attn,
+        .scratch_floats = ps->ws->attn_floats,
+        .type = ps->m->opt.kv_type,
+        .scale = ps->m->attn_scale,
+    };
+    attend_plan(&ps->attn, pool_threads(ps->p));
+}
+
 static size_t index_logits(const batch *b, int32_t *index)
 {
     size_t n = 0;
@@ -293,6 +293,7 @@ status model_forward(void *ctx, pool *p, const batch *b, float *logits, uint8_t 
     workspace_begin(&m->ws, b->n_rows, pool_threads(p));
     pass ps = {.m = m, .ws = &m->ws, .b = b, .p = p, .logits = logits, .bad = bad};
     ps.n_logits = index_logits(b, m->ws.logit_index);
+    attend_begin(&ps);
     memset(bad, 0, b->n_rows);
     pool_run(p, embed_task, &ps, b->n_rows);
     layers(&ps, 0, m->hp.shape.n_layers);

@@ -64,17 +64,19 @@ static bool take_acts(workspace *ws, arena *mem)
 /* A thread's part begins on a cache line of its own. */
 static bool take_scratch(workspace *ws, const model_shape *s, arena *mem)
 {
-    size_t n = KERN_ATTN_SCRATCH(s->n_heads / s->n_kv_heads, s->v_dim);
+    size_t n = attend_scratch(s);
     size_t total;
     ws->attn_floats = (n + FLOATS_PER_LINE - 1) / FLOATS_PER_LINE * FLOATS_PER_LINE;
     if (!size_mul(ws->attn_floats, POOL_MAX_THREADS, &total)) {
         return false;
     }
     ws->attn = arena_alloc_array(mem, total, sizeof(float));
+    ws->attn_tiles = arena_alloc_array(mem, ws->max_rows, sizeof *ws->attn_tiles);
+    ws->attn_parts = arena_alloc_array(mem, ATTEND_PARTS, sizeof(float));
     ws->logit_index = arena_alloc_array(mem, ws->max_rows, sizeof *ws->logit_index);
     ws->logit_bad = arena_alloc_array(mem, ws->max_rows, sizeof *ws->logit_bad);
     ws->seq_groups = arena_alloc_array(mem, ws->max_rows, sizeof *ws->seq_groups);
-    return ws->attn && ws->logit_index && ws->logit_bad && ws->seq_groups;
+    return ws->attn && ws->attn_tiles && ws->attn_parts && ws->logit_index && ws->logit_bad && ws->seq_groups;
 }
 
 status workspace_init(workspace *ws, const hparams *hp, const model_weights *w, size_t max_rows, arena *mem,

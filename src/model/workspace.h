@@ -15,6 +15,7 @@
 #include "base/pool.h"
 #include "base/status.h"
 #include "kern/kern.h"
+#include "model/attend.h"
 #include "model/hparams.h"
 #include "model/weights.h"
 
@@ -35,9 +36,11 @@ typedef struct workspace {       /* all in the model's arena; rows = max_rows */
     size_t act_k[KERN_ACT_NONE]; /* that input's width */
     float *attn;                 /* [POOL_MAX_THREADS][attn_floats] scratch */
     size_t attn_floats;
-    int32_t *logit_index; /* [rows] which row of the logits a row of the batch gets, or -1 */
-    uint8_t *logit_bad;   /* [rows] by row of the logits */
-    int32_t *seq_groups;  /* [rows] scratch of batch_check */
+    attend_tile *attn_tiles; /* [rows] */
+    float *attn_parts;       /* [ATTEND_PARTS] */
+    int32_t *logit_index;    /* [rows] which row of the logits a row of the batch gets, or -1 */
+    uint8_t *logit_bad;      /* [rows] by row of the logits */
+    int32_t *seq_groups;     /* [rows] scratch of batch_check */
     size_t max_rows;
     size_t used_rows;                          /* of the last step */
     float *row_buffers[WORKSPACE_ROW_BUFFERS]; /* x … cos_sin again, with their widths */

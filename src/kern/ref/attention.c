@@ -1,12 +1,11 @@
 /*
  * Rule 3 as it stands: spans of 256 absolute positions, each with its own largest score m, sum l and weighted
  * values o, merged from left to right (the running softmax of Milakov and Gimelshein, arXiv 1805.02867, over
- * fixed spans), the sink last. One query head after the other.
+ * fixed spans), the sink last. One query head of one row after the other.
  */
 #include <math.h>
 #include <string.h>
 
-#include "base/fp16.h"
 #include "kern/fmath.h"
 #include "kern/ref/ref.h"
 
@@ -24,25 +23,13 @@ static const unsigned char *head_of(const kern_attn *a, int32_t pos)
            a->kv_head * l->head_bytes;
 }
 
-static float value_load(const unsigned char *base, kv_type type, size_t index)
-{
-    if (type == KV_F16) {
-        uint16_t h;
-        memcpy(&h, base + index * sizeof h, sizeof h);
-        return fp16_to_f32(h);
-    }
-    float x;
-    memcpy(&x, base + index * sizeof x, sizeof x);
-    return x;
-}
-
 static float score_of(const kern_attn *a, const float *q, int32_t pos)
 {
-    const unsigned char *k = head_of(a, pos);
+    const unsigned char *head = head_of(a, pos);
     size_t slot = (size_t)pos % KV_PAGE_TOKENS;
     float s = 0;
     for (size_t d = 0; d < a->layer->k_dim; d++) {
-        s = fmaf(q[d], value_load(k, a->type, d * KV_PAGE_TOKENS + slot), s);
+        s = fmaf(q[d], kv_key_ref(head, a->layer, a->type, slot, d), s);
     }
     s *= a->scale;
     return a->soft_cap > 0 ? a->soft_cap * fm_tanh(s / a->soft_cap) : s;
@@ -52,7 +39,6 @@ static float score_of(const kern_attn *a, const float *q, int32_t pos)
 static void span_visit(const kern_attn *a, const float *q, int32_t first, int32_t last, float *p,
                        partial *out)
 {
-    size_t v_dim = a->layer->v_dim;
     float lane[16] = {0};
     for (int32_t pos = first; pos <= last; pos++) {
         float s = score_of(a, q, pos);
@@ -66,15 +52,23 @@ static void span_visit(const kern_attn *a, const float *q, int32_t first, int32_
         lane[pos % 16] += e; /* 16 divides 256: counted within the span */
     }
     out->l = lanes_sum_ref(lane);
-    for (size_t d = 0; d < v_dim; d++) {
+    for (size_t d = 0; d < a->layer->v_dim; d++) {
         float o = 0;
         for (int32_t pos = first; pos <= last; pos++) {
-            const unsigned char *v = head_of(a, pos) + a->layer->v_bytes;
             size_t slot = (size_t)pos % KV_PAGE_TOKENS;
-            o = fmaf(p[pos % KERN_SPAN], value_load(v, a->type, slot * v_dim + d), o);
+            o = fmaf(p[pos % KERN_SPAN], kv_value_ref(head_of(a, pos), a->layer, a->type, slot, d), o);
         }
         out->o[d] = o;
     }
+}
+
+/* What of a span a row sees; false if nothing. */
+static bool span_seen(const kern_attn_seen *seen, size_t span, int32_t *first, int32_t *last)
+{
+    int32_t begin = (int32_t)span * KERN_SPAN, end = begin + (KERN_SPAN - 1);
+    *first = seen->first > begin ? seen->first : begin;
+    *last = seen->last < end ? seen->last : end;
+    return *first <= *last;
 }
 
 /* Takes `next` in at the right. */
@@ -90,36 +84,85 @@ static void merge(partial *run, const partial *next, size_t v_dim)
     }
 }
 
-static void head_attend(const kern_attn *a, size_t i)
+/* The sink, and the division. next: room. */
+static void finish(const kern_attn *a, size_t row, size_t head, partial *run, partial *next)
 {
     size_t v_dim = a->layer->v_dim;
-    const float *q = &a->q[i * a->layer->k_dim];
-    float *p = a->scratch;
-    partial run = {.o = p + KERN_SPAN};
-    partial next = {.o = p + KERN_SPAN + v_dim};
-    for (int32_t pos = a->first; pos <= a->last;) {
-        int32_t end = pos - pos % KERN_SPAN + (KERN_SPAN - 1);
-        end = end < a->last ? end : a->last;
-        span_visit(a, q, pos, end, p, pos == a->first ? &run : &next);
-        if (pos != a->first) {
-            merge(&run, &next, v_dim);
-        }
-        pos = end + 1;
-    }
+    float *out = a->out + row * a->out_stride + head * v_dim;
     if (a->sinks) {
-        next.m = a->sinks[i];
-        next.l = 1;
-        memset(next.o, 0, v_dim * sizeof(float));
-        merge(&run, &next, v_dim);
+        next->m = a->sinks[head];
+        next->l = 1;
+        memset(next->o, 0, v_dim * sizeof(float));
+        merge(run, next, v_dim);
     }
     for (size_t d = 0; d < v_dim; d++) {
-        a->out[i * v_dim + d] = run.o[d] / run.l;
+        out[d] = run->o[d] / run->l;
     }
+}
+
+static void head_attend(const kern_attn *a, size_t row, size_t head)
+{
+    const kern_attn_seen *seen = &a->seen[row];
+    const float *q = a->q + row * a->q_stride + head * a->layer->k_dim;
+    float *p = a->scratch;
+    partial run = {.o = p + KERN_SPAN};
+    partial next = {.o = run.o + a->layer->v_dim};
+    size_t span0 = (size_t)seen->first / KERN_SPAN;
+    for (size_t span = span0; span <= (size_t)seen->last / KERN_SPAN; span++) {
+        int32_t first, last;
+        span_seen(seen, span, &first, &last);
+        span_visit(a, q, first, last, p, span == span0 ? &run : &next);
+        if (span != span0) {
+            merge(&run, &next, a->layer->v_dim);
+        }
+    }
+    finish(a, row, head, &run, &next);
 }
 
 void attention_ref(const kern_attn *a)
 {
-    for (size_t i = 0; i < a->n_q; i++) {
-        head_attend(a, i);
+    for (size_t i = 0; i < a->n_rows * a->n_q; i++) {
+        head_attend(a, i / a->n_q, i % a->n_q);
+    }
+}
+
+void attention_spans_ref(const kern_attn *a, size_t span0, size_t span1, float *parts)
+{
+    size_t n = a->n_rows * a->n_q;
+    for (size_t i = 0; i < (span1 - span0) * n; i++) {
+        size_t row = i % n / a->n_q, head = i % a->n_q;
+        float *part = parts + i * KERN_ATTN_PART(a->layer->v_dim);
+        partial out = {.o = part};
+        int32_t first, last;
+        if (span_seen(&a->seen[row], span0 + i / n, &first, &last)) {
+            span_visit(a, a->q + row * a->q_stride + head * a->layer->k_dim, first, last, a->scratch, &out);
+            part[a->layer->v_dim] = out.m;
+            part[a->layer->v_dim + 1] = out.l;
+        }
+    }
+}
+
+static partial part_of(const kern_attn *a, const float *parts, size_t i, float *o)
+{
+    size_t v_dim = a->layer->v_dim;
+    const float *part = parts + i * KERN_ATTN_PART(v_dim);
+    memcpy(o, part, v_dim * sizeof(float));
+    return (partial){.m = part[v_dim], .l = part[v_dim + 1], .o = o};
+}
+
+void attention_join_ref(const kern_attn *a, size_t span0, const float *parts)
+{
+    size_t n = a->n_rows * a->n_q;
+    float *next_o = a->scratch + a->layer->v_dim;
+    for (size_t i = 0; i < n; i++) {
+        const kern_attn_seen *seen = &a->seen[i / a->n_q];
+        size_t span = (size_t)seen->first / KERN_SPAN;
+        partial run = part_of(a, parts, (span - span0) * n + i, a->scratch);
+        partial next = {.o = next_o};
+        for (span++; span <= (size_t)seen->last / KERN_SPAN; span++) {
+            next = part_of(a, parts, (span - span0) * n + i, next_o);
+            merge(&run, &next, a->layer->v_dim);
+        }
+        finish(a, i / a->n_q, i % a->n_q, &run, &next);
     }
 }

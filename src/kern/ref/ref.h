@@ -23,9 +23,15 @@ size_t gumbel_argmax_ref(const float *x, const int32_t *token, int32_t first, si
                          int32_t position, float *score);
 void rope_ref(float *x, const float *cos_sin, size_t n_rot, kern_rope_style style);
 void rope_angles_ref(float *cos_sin, const double *inv_freq, size_t n_half, int32_t pos, float magnitude);
-void kv_store_ref(void *page, const kv_layer *layer, kv_type type, size_t slot, const float *k,
-                  const float *v);
+void kv_store_ref(void *page, const kv_layer *layer, kv_type type, size_t slot, size_t n, const float *k,
+                  size_t k_stride, const float *v, size_t v_stride);
 void attention_ref(const kern_attn *a);
+void attention_spans_ref(const kern_attn *a, size_t span0, size_t span1, float *parts);
+void attention_join_ref(const kern_attn *a, size_t span0, const float *parts);
+
+/* Value d of K and of V of a slot, widened; head is where the head's K begins. */
+float kv_key_ref(const unsigned char *head, const kv_layer *layer, kv_type type, size_t slot, size_t d);
+float kv_value_ref(const unsigned char *head, const kv_layer *layer, kv_type type, size_t slot, size_t d);
 
 /* The sum of 16 lanes: 8+8, 4+4, 2+2, 1+1 (rule 6). Destroys them. */
 float lanes_sum_ref(float lane[16]);

@@ -11,6 +11,8 @@ void kern_fill_ref(kern_table *t)
     t->rope_angles = rope_angles_ref;
     t->kv_store = kv_store_ref;
     t->attention = attention_ref;
+    t->attention_spans = attention_spans_ref;
+    t->attention_join = attention_join_ref;
     t->all_finite = all_finite_ref;
     t->exp_array = exp_array_ref;
     t->log_array = log_array_ref;

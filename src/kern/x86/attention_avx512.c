@@ -1,229 +1,303 @@
 /*
- * Rule 3 with sixteen positions per vector for the scores and sixteen dimensions per vector for the values. Pages
- * outside, query heads inside: up to four heads that share a KV head are done over one pass of its K or V, their
- * accumulators (8 or 16 vectors) kept in registers while each row is loaded, and widened, once.
- *
- * All 32 scores of a page are computed; those of invisible positions, which may be anything, are masked before
- * anything depends on them. Values of invisible positions are not touched.
- *
- * Scratch: p [n_q][256] | run o [n_q][v_dim] | span o [n_q][v_dim] | run m, run l, span m, span l [n_q] each.
+ * Rule 3 with sixteen positions per vector for the scores and sixteen dimensions per vector for the values
+ * (kern/attn_walk.h). Of the accumulators of up to eight query heads 8 to 16 stay in registers while each row of K or V is
+ * loaded once; two vector fmas a cycle are then the limit, loads take half of the two that a cycle has.
  */
 #include <math.h>
 #include <string.h>
 
+#include "kern/attn_walk.h"
+#include "kern/x86/avx2.h"
 #include "kern/x86/avx512.h"
 #include "kern/x86/fmath_avx512.h"
+#include "kern/x86/unroll.h"
 
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
-#define LANES         16
-#define HEADS         4 /* of one pass */
+#define LANES 16
+#define LINE  64
+#define BLOCK 8 /* query heads */
 
-typedef struct state {
-    float *p;
-    float *run_o, *run_m, *run_l;
-    float *span_o, *span_m, *span_l;
-} state;
-
-/* The visible positions of one span, counted from its start. */
-typedef struct span {
-    size_t page0; /* its first page */
-    size_t first;
-    size_t last;
-} span;
-
-ALWAYS_INLINE __m512 row_load(const unsigned char *base, kv_type type, size_t index)
+MM_INLINE void fetch(const unsigned char *p)
 {
-    return type == KV_F16
-               ? _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(base + index * 2)))
-               : _mm512_loadu_ps(base + index * 4);
+    _mm_prefetch((const char *)p, _MM_HINT_T0);
 }
 
-ALWAYS_INLINE __m512 row_load_n(const unsigned char *base, kv_type type, size_t index, __mmask16 lanes)
+MM_INLINE __m512 halves_load(const unsigned char *p, kv_type type)
 {
-    return type == KV_F16 ? _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(lanes, base + index * 2))
-                          : _mm512_maskz_loadu_ps(lanes, base + index * 4);
+    __m256i h = _mm256_loadu_si256((const __m256i *)(const void *)p);
+    return type == KV_F16 ? _mm512_cvtph_ps(h)
+                          : _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
 }
 
-/* Dot products of n_h query heads (constant) with one page of K, into p (rows of KERN_SPAN). */
-ALWAYS_INLINE void page_scores(const unsigned char *k, kv_type type, size_t k_dim, const float *q, float *p,
-                               const size_t n_h)
+/* n values of two bytes, a multiple of 32. */
+MM_INLINE void halves_widen(float *out, const unsigned char *from, size_t n, kv_type type,
+                            const unsigned char *ahead)
 {
-    __m512 acc[HEADS][2];
-#pragma GCC unroll 4
-    for (size_t h = 0; h < n_h; h++) {
-        acc[h][0] = _mm512_setzero_ps();
-        acc[h][1] = _mm512_setzero_ps();
+    for (size_t i = 0; i < n; i += 2 * LANES) {
+        fetch(ahead + 2 * i);
+        _mm512_storeu_ps(out + i, halves_load(from + 2 * i, type));
+        _mm512_storeu_ps(out + i + LANES, halves_load(from + 2 * i + LINE / 2, type));
     }
-    for (size_t d = 0; d < k_dim; d++) {
-        __m512 k0 = row_load(k, type, d * KV_PAGE_TOKENS);
-        __m512 k1 = row_load(k, type, d * KV_PAGE_TOKENS + LANES);
-#pragma GCC unroll 4
-        for (size_t h = 0; h < n_h; h++) {
-            __m512 qd = _mm512_set1_ps(q[h * k_dim + d]);
-            acc[h][0] = _mm512_fmadd_ps(qd, k0, acc[h][0]);
-            acc[h][1] = _mm512_fmadd_ps(qd, k1, acc[h][1]);
+}
+
+MM_INLINE __m512 codes_load(const unsigned char *p)
+{
+    __m128i q = _mm_loadu_si128((const __m128i *)(const void *)p);
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(q));
+}
+
+static void codes_widen_k(float *out, const unsigned char *from, size_t dim, const unsigned char *ahead)
+{
+    size_t at = kv_q8_scale_bytes(dim); /* of the codes */
+    for (size_t d = 0; d < dim; d++) {
+        const unsigned char *scales = from + d / KV_BLOCK * LINE;
+        const unsigned char *codes = from + at + d * KV_PAGE_TOKENS;
+        fetch(ahead + d * KV_PAGE_TOKENS);
+        _mm512_storeu_ps(out + d * KV_PAGE_TOKENS,
+                         _mm512_mul_ps(codes_load(codes), halves_load(scales, KV_F16)));
+        _mm512_storeu_ps(out + d * KV_PAGE_TOKENS + LANES,
+                         _mm512_mul_ps(codes_load(codes + LANES), halves_load(scales + LINE / 2, KV_F16)));
+    }
+}
+
+static void codes_widen_v(float *out, const unsigned char *from, size_t dim, const unsigned char *ahead)
+{
+    const unsigned char *codes = from + kv_q8_scale_bytes(dim);
+    const unsigned char *scale = from;
+    for (size_t j = 0; j < KV_PAGE_TOKENS; j++, out += dim, codes += dim) {
+        for (size_t d = 0; d < dim; d += LANES) {
+            __mmask16 lanes = w16_mask(dim - d < LANES ? dim - d : LANES);
+            uint16_t h;
+            memcpy(&h, scale + d / KV_BLOCK * sizeof h, sizeof h);
+            __m512 x = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(lanes, codes + d)));
+            _mm512_mask_storeu_ps(out + d, lanes, _mm512_mul_ps(x, _mm512_set1_ps(_cvtsh_ss(h))));
+            fetch(ahead + j * dim + d);
+        }
+        scale += (dim + KV_BLOCK - 1) / KV_BLOCK * sizeof(uint16_t);
+    }
+}
+
+static const float *floats_widen(const unsigned char *from, size_t dim, const unsigned char *ahead)
+{
+    for (size_t i = 0; i < dim * KV_PAGE_TOKENS * sizeof(float); i += LINE) {
+        fetch(ahead + i);
+    }
+    return (const float *)(const void *)from;
+}
+
+static const float *keys(float *room, const unsigned char *k, size_t k_dim, kv_type type,
+                         const unsigned char *ahead)
+{
+    switch (type) {
+    case KV_F32:
+        return floats_widen(k, k_dim, ahead);
+    case KV_F16:
+        halves_widen(room, k, k_dim * KV_PAGE_TOKENS, KV_F16, ahead);
+        return room;
+    case KV_BF16:
+        halves_widen(room, k, k_dim * KV_PAGE_TOKENS, KV_BF16, ahead);
+        return room;
+    default:
+        codes_widen_k(room, k, k_dim, ahead);
+        return room;
+    }
+}
+
+static const float *values(float *room, const unsigned char *v, size_t v_dim, kv_type type,
+                           const unsigned char *ahead)
+{
+    if (type != KV_Q8_0) {
+        return keys(room, v, v_dim, type, ahead);
+    }
+    codes_widen_v(room, v, v_dim, ahead);
+    return room;
+}
+
+/* n query heads (constant). */
+MM_INLINE void scores_block(const float *k, size_t k_dim, const float *q, float *p, const size_t n)
+{
+    __m512 acc[BLOCK][2];
+    MM_UNROLL
+    for (size_t i = 0; i < n; i++) {
+        acc[i][0] = _mm512_setzero_ps();
+        acc[i][1] = _mm512_setzero_ps();
+    }
+    for (size_t d = 0; d < k_dim; d++, k += KV_PAGE_TOKENS, q += n) {
+        __m512 k0 = _mm512_loadu_ps(k);
+        __m512 k1 = _mm512_loadu_ps(k + LANES);
+        MM_UNROLL
+        for (size_t i = 0; i < n; i++) {
+            __m512 qd = _mm512_set1_ps(q[i]);
+            acc[i][0] = _mm512_fmadd_ps(qd, k0, acc[i][0]);
+            acc[i][1] = _mm512_fmadd_ps(qd, k1, acc[i][1]);
         }
     }
-#pragma GCC unroll 4
-    for (size_t h = 0; h < n_h; h++) {
-        _mm512_storeu_ps(p + h * KERN_SPAN, acc[h][0]);
-        _mm512_storeu_ps(p + h * KERN_SPAN + LANES, acc[h][1]);
+    MM_UNROLL
+    for (size_t i = 0; i < n; i++) {
+        _mm512_storeu_ps(p + i * KERN_ATTN_P_PITCH, acc[i][0]);
+        _mm512_storeu_ps(p + i * KERN_ATTN_P_PITCH + LANES, acc[i][1]);
     }
 }
 
-ALWAYS_INLINE void page_scores_all(const kern_attn *a, kv_type type, const unsigned char *k, float *p)
+static void scores(const float *k, size_t k_dim, const float *q, size_t n, float *p)
 {
-    size_t k_dim = a->layer->k_dim;
-    size_t h = 0;
-    for (; h + 4 <= a->n_q; h += 4) {
-        page_scores(k, type, k_dim, a->q + h * k_dim, p + h * KERN_SPAN, 4);
-    }
-    for (; h + 2 <= a->n_q; h += 2) {
-        page_scores(k, type, k_dim, a->q + h * k_dim, p + h * KERN_SPAN, 2);
-    }
-    if (h < a->n_q) {
-        page_scores(k, type, k_dim, a->q + h * k_dim, p + h * KERN_SPAN, 1);
+    switch (n) {
+    case 1:
+        scores_block(k, k_dim, q, p, 1);
+        return;
+    case 2:
+        scores_block(k, k_dim, q, p, 2);
+        return;
+    case 3:
+        scores_block(k, k_dim, q, p, 3);
+        return;
+    case 4:
+        scores_block(k, k_dim, q, p, 4);
+        return;
+    case 5:
+        scores_block(k, k_dim, q, p, 5);
+        return;
+    case 6:
+        scores_block(k, k_dim, q, p, 6);
+        return;
+    case 7:
+        scores_block(k, k_dim, q, p, 7);
+        return;
+    default:
+        scores_block(k, k_dim, q, p, BLOCK);
     }
 }
 
-/* o += p[j] V[j] for slots j0 … j1 and n_v vectors of dimensions of n_h heads (both constant), the last vector with
- * these lanes only. */
-ALWAYS_INLINE void block_values(const unsigned char *v, kv_type type, size_t v_dim, const float *p, float *o,
-                                size_t j0, size_t j1, const size_t n_h, const size_t n_v, __mmask16 last)
+/* n_v vectors of dimensions of n query heads (both constant), the last vector with these lanes only. */
+MM_INLINE void weigh_block(const float *v, size_t v_dim, const float *p, float *o, size_t j0, size_t j1,
+                           const size_t n, const size_t n_v, __mmask16 last)
 {
-    __m512 acc[HEADS][4];
-#pragma GCC unroll 4
-    for (size_t h = 0; h < n_h; h++) {
-#pragma GCC unroll 4
-        for (size_t i = 0; i < n_v; i++) {
-            acc[h][i] = i + 1 < n_v ? _mm512_loadu_ps(o + h * v_dim + LANES * i)
-                                    : _mm512_maskz_loadu_ps(last, o + h * v_dim + LANES * i);
+    __m512 acc[BLOCK][4];
+    MM_UNROLL
+    for (size_t i = 0; i < n; i++) {
+        MM_UNROLL
+        for (size_t x = 0; x < n_v; x++) {
+            acc[i][x] = x + 1 < n_v ? _mm512_loadu_ps(o + i * v_dim + LANES * x)
+                                    : _mm512_maskz_loadu_ps(last, o + i * v_dim + LANES * x);
         }
     }
-    for (size_t j = j0; j <= j1; j++) {
-        __m512 x[4];
-#pragma GCC unroll 4
-        for (size_t i = 0; i < n_v; i++) {
-            x[i] = i + 1 < n_v ? row_load(v, type, j * v_dim + LANES * i)
-                               : row_load_n(v, type, j * v_dim + LANES * i, last);
+    v += j0 * v_dim;
+    for (size_t j = j0; j <= j1; j++, v += v_dim) {
+        __m512 row[4];
+        MM_UNROLL
+        for (size_t x = 0; x < n_v; x++) {
+            row[x] =
+                x + 1 < n_v ? _mm512_loadu_ps(v + LANES * x) : _mm512_maskz_loadu_ps(last, v + LANES * x);
         }
-#pragma GCC unroll 4
-        for (size_t h = 0; h < n_h; h++) {
-            __m512 pj = _mm512_set1_ps(p[h * KERN_SPAN + j]);
-#pragma GCC unroll 4
-            for (size_t i = 0; i < n_v; i++) {
-                acc[h][i] = _mm512_fmadd_ps(pj, x[i], acc[h][i]);
+        MM_UNROLL
+        for (size_t i = 0; i < n; i++) {
+            __m512 pj = _mm512_set1_ps(p[i * KERN_ATTN_P_PITCH + j]);
+            MM_UNROLL
+            for (size_t x = 0; x < n_v; x++) {
+                acc[i][x] = _mm512_fmadd_ps(pj, row[x], acc[i][x]);
             }
         }
     }
-#pragma GCC unroll 4
-    for (size_t h = 0; h < n_h; h++) {
-#pragma GCC unroll 4
-        for (size_t i = 0; i < n_v; i++) {
-            if (i + 1 < n_v) {
-                _mm512_storeu_ps(o + h * v_dim + LANES * i, acc[h][i]);
+    MM_UNROLL
+    for (size_t i = 0; i < n; i++) {
+        MM_UNROLL
+        for (size_t x = 0; x < n_v; x++) {
+            if (x + 1 < n_v) {
+                _mm512_storeu_ps(o + i * v_dim + LANES * x, acc[i][x]);
             } else {
-                _mm512_mask_storeu_ps(o + h * v_dim + LANES * i, last, acc[h][i]);
+                _mm512_mask_storeu_ps(o + i * v_dim + LANES * x, last, acc[i][x]);
             }
         }
     }
 }
 
-/* All dimensions of n_h heads (constant). */
-ALWAYS_INLINE void page_values(const unsigned char *v, kv_type type, size_t v_dim, const float *p, float *o,
-                               size_t j0, size_t j1, const size_t n_h)
+/* All dimensions of n query heads (constant), n_v vectors (constant) at a time. */
+MM_INLINE void weigh_all(const float *v, size_t v_dim, const float *p, float *o, size_t j0, size_t j1,
+                         const size_t n, const size_t n_v)
 {
-    size_t value_bytes = type == KV_F16 ? 2 : 4;
     size_t d = 0;
-    for (; d + 4 * LANES <= v_dim; d += 4 * LANES) {
-        block_values(v + d * value_bytes, type, v_dim, p, o + d, j0, j1, n_h, 4, 0xFFFF);
+    for (; d + n_v * LANES <= v_dim; d += n_v * LANES) {
+        weigh_block(v + d, v_dim, p, o + d, j0, j1, n, n_v, 0xFFFF);
     }
     for (; d < v_dim; d += LANES) {
-        size_t n = v_dim - d < LANES ? v_dim - d : LANES;
-        block_values(v + d * value_bytes, type, v_dim, p, o + d, j0, j1, n_h, 1, w16_mask(n));
+        weigh_block(v + d, v_dim, p, o + d, j0, j1, n, 1, w16_mask(v_dim - d < LANES ? v_dim - d : LANES));
     }
 }
 
-ALWAYS_INLINE void page_values_all(const kern_attn *a, kv_type type, const unsigned char *v, const float *p,
-                                   float *o, size_t j0, size_t j1)
+static void weigh(const float *v, size_t v_dim, const float *p, float *o, size_t j0, size_t j1, size_t n)
 {
-    size_t v_dim = a->layer->v_dim;
-    size_t h = 0;
-    for (; h + 4 <= a->n_q; h += 4) {
-        page_values(v, type, v_dim, p + h * KERN_SPAN, o + h * v_dim, j0, j1, 4);
-    }
-    for (; h + 2 <= a->n_q; h += 2) {
-        page_values(v, type, v_dim, p + h * KERN_SPAN, o + h * v_dim, j0, j1, 2);
-    }
-    if (h < a->n_q) {
-        page_values(v, type, v_dim, p + h * KERN_SPAN, o + h * v_dim, j0, j1, 1);
-    }
-}
-
-static const unsigned char *head_of(const kern_attn *a, size_t page)
-{
-    const kv_layer *l = a->layer;
-    return (const unsigned char *)a->pages[page] + l->offset_bytes + a->kv_head * l->head_bytes;
-}
-
-static void span_scores(const kern_attn *a, const span *s, float *p)
-{
-    for (size_t i = s->first / KV_PAGE_TOKENS; i <= s->last / KV_PAGE_TOKENS; i++) {
-        const unsigned char *k = head_of(a, s->page0 + i);
-        if (a->type == KV_F16) {
-            page_scores_all(a, KV_F16, k, p + i * KV_PAGE_TOKENS);
-        } else {
-            page_scores_all(a, KV_F32, k, p + i * KV_PAGE_TOKENS);
-        }
+    switch (n) {
+    case 1:
+        weigh_all(v, v_dim, p, o, j0, j1, 1, 4);
+        return;
+    case 2:
+        weigh_all(v, v_dim, p, o, j0, j1, 2, 4);
+        return;
+    case 3:
+        weigh_all(v, v_dim, p, o, j0, j1, 3, 4);
+        return;
+    case 4:
+        weigh_all(v, v_dim, p, o, j0, j1, 4, 4);
+        return;
+    case 5:
+        weigh_all(v, v_dim, p, o, j0, j1, 5, 2);
+        return;
+    case 6:
+        weigh_all(v, v_dim, p, o, j0, j1, 6, 2);
+        return;
+    case 7:
+        weigh_all(v, v_dim, p, o, j0, j1, 7, 2);
+        return;
+    default:
+        weigh_all(v, v_dim, p, o, j0, j1, BLOCK, 2);
     }
 }
 
-static void span_values(const kern_attn *a, const span *s, const float *p, float *o)
+/* Those of j … j + 15 that are seen; j is at most LANES - 1 before the first. */
+MM_INLINE __mmask16 seen(size_t first, size_t last, size_t j)
 {
-    for (size_t i = s->first / KV_PAGE_TOKENS; i <= s->last / KV_PAGE_TOKENS; i++) {
-        const unsigned char *v = head_of(a, s->page0 + i) + a->layer->v_bytes;
-        size_t at = i * KV_PAGE_TOKENS;
-        size_t j0 = s->first > at ? s->first - at : 0;
-        size_t j1 = s->last - at < KV_PAGE_TOKENS - 1 ? s->last - at : KV_PAGE_TOKENS - 1;
-        if (a->type == KV_F16) {
-            page_values_all(a, KV_F16, v, p + at, o, j0, j1);
-        } else {
-            page_values_all(a, KV_F32, v, p + at, o, j0, j1);
-        }
-    }
-}
-
-/* Those of j … j + 15 that are visible; j is at most LANES - 1 before the first. */
-ALWAYS_INLINE __mmask16 visible(const span *s, size_t j)
-{
-    size_t after = s->last - j < LANES - 1 ? s->last - j + 1 : LANES;
-    size_t before = s->first > j ? s->first - j : 0;
+    size_t after = last - j < LANES - 1 ? last - j + 1 : LANES;
+    size_t before = first > j ? first - j : 0;
     return w16_mask(after) & (__mmask16)~w16_mask(before);
 }
 
-/* Sixteen positions at a time: the lanes of rule 6. p holds whole pages, so reading past `last` is within it. */
-static void span_softmax(const kern_attn *a, const span *s, float *p, float *m_out, float *l_out)
+/* exp of -87 <= x <= 0 or NaN in these lanes, +0 in the others: w16_exp, whose two exact scalings are one where no
+ * result is denormal. */
+MM_INLINE __m512 exp_below(__mmask16 lanes, __m512 x)
 {
-    size_t begin = s->first / LANES * LANES;
+    const __m512 round = _mm512_set1_ps(FM_ROUND);
+    __m512 n = _mm512_sub_ps(_mm512_fmadd_ps(x, _mm512_set1_ps(FM_LOG2E), round), round);
+    __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(-FM_LN2_HI), x);
+    r = _mm512_fmadd_ps(n, _mm512_set1_ps(-FM_LN2_LO), r);
+    __m512 q = _mm512_fmadd_ps(_mm512_set1_ps(FM_EXP_Q4), r, _mm512_set1_ps(FM_EXP_Q3));
+    q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(FM_EXP_Q2));
+    q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(FM_EXP_Q1));
+    q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(FM_EXP_Q0));
+    __m512 p = _mm512_add_ps(_mm512_fmadd_ps(_mm512_mul_ps(r, r), q, r), _mm512_set1_ps(1.0f));
+    return _mm512_maskz_scalef_ps(lanes, p, n);
+}
+
+static void softmax(const kern_attn *a, float *p, size_t first, size_t last, float *m_out, float *l_out)
+{
+    size_t begin = first / LANES * LANES;
     const __m512 scale = _mm512_set1_ps(a->scale);
     __m512 most = _mm512_set1_ps(-INFINITY);
-    for (size_t j = begin; j <= s->last; j += LANES) {
+    for (size_t j = begin; j <= last; j += LANES) {
         __m512 x = _mm512_mul_ps(_mm512_loadu_ps(p + j), scale);
         if (a->soft_cap > 0) {
             const __m512 cap = _mm512_set1_ps(a->soft_cap);
             x = _mm512_mul_ps(cap, w16_tanh(_mm512_div_ps(x, cap)));
         }
-        most = _mm512_mask_max_ps(most, visible(s, j), most, x);
+        most = _mm512_mask_max_ps(most, seen(first, last, j), most, x);
         _mm512_storeu_ps(p + j, x);
     }
     float m = _mm512_reduce_max_ps(most);
     const __m512 floor = _mm512_set1_ps(KERN_ATTN_FLOOR);
     __m512 lanes = _mm512_setzero_ps();
-    for (size_t j = begin; j <= s->last; j += LANES) {
+    for (size_t j = begin; j <= last; j += LANES) {
         __m512 below = _mm512_sub_ps(_mm512_loadu_ps(p + j), _mm512_set1_ps(m));
-        __mmask16 counts = visible(s, j) & _mm512_cmp_ps_mask(below, floor, _CMP_NLT_UQ);
+        __mmask16 counts = _mm512_mask_cmp_ps_mask(seen(first, last, j), below, floor, _CMP_NLT_UQ);
         /* a NaN stays: it is max's second operand */
-        __m512 e = _mm512_maskz_mov_ps(counts, w16_exp(_mm512_max_ps(floor, below)));
+        __m512 e = exp_below(counts, _mm512_max_ps(floor, below));
         lanes = _mm512_add_ps(lanes, e);
         _mm512_storeu_ps(p + j, e);
     }
@@ -231,84 +305,53 @@ static void span_softmax(const kern_attn *a, const span *s, float *p, float *m_o
     *l_out = w16_sum(lanes);
 }
 
-static void span_visit(const kern_attn *a, const span *s, float *p, float *o, float *m, float *l)
+static void merge(float *m, float *l, float *o, float m2, float l2, const float *o2, size_t v_dim)
 {
-    size_t v_dim = a->layer->v_dim;
-    span_scores(a, s, p);
-    for (size_t h = 0; h < a->n_q; h++) {
-        span_softmax(a, s, p + h * KERN_SPAN, &m[h], &l[h]);
-    }
-    memset(o, 0, a->n_q * v_dim * sizeof(float));
-    span_values(a, s, p, o);
-}
-
-/* Takes (m, l, o) of one head into its run at the right. */
-static void merge(state *st, size_t h, size_t v_dim, float m, float l, const float *o)
-{
-    float *run = st->run_o + h * v_dim;
-    float most = m > st->run_m[h] ? m : st->run_m[h];
-    float a = _mm512_cvtss_f32(w16_exp(_mm512_set1_ps(st->run_m[h] - most)));
-    float b = _mm512_cvtss_f32(w16_exp(_mm512_set1_ps(m - most)));
-    st->run_m[h] = most;
-    st->run_l[h] = __builtin_fmaf(st->run_l[h], a, l * b);
+    float most = m2 > *m ? m2 : *m;
+    __m512 a = w16_exp(_mm512_set1_ps(*m - most));
+    __m512 b = w16_exp(_mm512_set1_ps(m2 - most));
+    *m = most;
+    *l = __builtin_fmaf(*l, _mm512_cvtss_f32(a), l2 * _mm512_cvtss_f32(b));
     for (size_t d = 0; d < v_dim; d += LANES) {
         __mmask16 lanes = w16_mask(v_dim - d < LANES ? v_dim - d : LANES);
-        __m512 add = _mm512_mul_ps(_mm512_maskz_loadu_ps(lanes, o + d), _mm512_set1_ps(b));
-        __m512 sum = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(lanes, run + d), _mm512_set1_ps(a), add);
-        _mm512_mask_storeu_ps(run + d, lanes, sum);
+        __m512 add = o2 ? _mm512_maskz_loadu_ps(lanes, o2 + d) : _mm512_setzero_ps();
+        __m512 sum = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(lanes, o + d), a, _mm512_mul_ps(add, b));
+        _mm512_mask_storeu_ps(o + d, lanes, sum);
     }
 }
 
-static state state_of(const kern_attn *a)
+static void divide(float *out, const float *o, float l, size_t v_dim)
 {
-    size_t all_o = a->n_q * a->layer->v_dim;
-    state st = {.p = a->scratch};
-    st.run_o = st.p + a->n_q * KERN_SPAN;
-    st.span_o = st.run_o + all_o;
-    st.run_m = st.span_o + all_o;
-    st.run_l = st.run_m + a->n_q;
-    st.span_m = st.run_l + a->n_q;
-    st.span_l = st.span_m + a->n_q;
-    return st;
-}
-
-/* Sinks last, then o / l. */
-static void finish(const kern_attn *a, state *st)
-{
-    size_t v_dim = a->layer->v_dim;
-    for (size_t h = 0; h < a->n_q; h++) {
-        if (a->sinks) {
-            memset(st->span_o, 0, v_dim * sizeof(float));
-            merge(st, h, v_dim, a->sinks[h], 1.0f, st->span_o);
-        }
-        const float *o = st->run_o + h * v_dim;
-        const __m512 l = _mm512_set1_ps(st->run_l[h]);
-        for (size_t d = 0; d < v_dim; d += LANES) {
-            __mmask16 lanes = w16_mask(v_dim - d < LANES ? v_dim - d : LANES);
-            _mm512_mask_storeu_ps(a->out + h * v_dim + d, lanes,
-                                  _mm512_div_ps(_mm512_maskz_loadu_ps(lanes, o + d), l));
-        }
+    for (size_t d = 0; d < v_dim; d += LANES) {
+        __mmask16 lanes = w16_mask(v_dim - d < LANES ? v_dim - d : LANES);
+        __m512 x = _mm512_div_ps(_mm512_maskz_loadu_ps(lanes, o + d), _mm512_set1_ps(l));
+        _mm512_mask_storeu_ps(out + d, lanes, x);
     }
 }
+
+static const attn_ops ops = {
+    .block = BLOCK,
+    .keys = keys,
+    .values = values,
+    .turn = attn_turn_avx2,
+    .scores = scores,
+    .softmax = softmax,
+    .weigh = weigh,
+    .merge = merge,
+    .divide = divide,
+};
 
 void attention_avx512(const kern_attn *a)
 {
-    size_t v_dim = a->layer->v_dim;
-    state st = state_of(a);
-    size_t first = (size_t)a->first;
-    size_t last = (size_t)a->last;
-    for (size_t at = first / KERN_SPAN * KERN_SPAN; at <= last; at += KERN_SPAN) {
-        span s = {.page0 = at / KV_PAGE_TOKENS};
-        s.first = first > at ? first - at : 0;
-        s.last = last - at < KERN_SPAN - 1 ? last - at : KERN_SPAN - 1;
-        if (at <= first) {
-            span_visit(a, &s, st.p, st.run_o, st.run_m, st.run_l);
-            continue;
-        }
-        span_visit(a, &s, st.p, st.span_o, st.span_m, st.span_l);
-        for (size_t h = 0; h < a->n_q; h++) {
-            merge(&st, h, v_dim, st.span_m[h], st.span_l[h], st.span_o + h * v_dim);
-        }
-    }
-    finish(a, &st);
+    attn_walk(&ops, a);
+}
+
+void attention_spans_avx512(const kern_attn *a, size_t span0, size_t span1, float *parts)
+{
+    attn_walk_spans(&ops, a, span0, span1, parts);
+}
+
+void attention_join_avx512(const kern_attn *a, size_t span0, const float *parts)
+{
+    attn_walk_join(&ops, a, span0, parts);
 }

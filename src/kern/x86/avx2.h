@@ -21,9 +21,12 @@ size_t gumbel_argmax_avx2(const float *x, const int32_t *token, int32_t first, s
                           int32_t position, float *score);
 void rope_avx2(float *x, const float *cos_sin, size_t n_rot, kern_rope_style style);
 void rope_angles_avx2(float *cos_sin, const double *inv_freq, size_t n_half, int32_t pos, float magnitude);
-void kv_store_avx2(void *page, const kv_layer *layer, kv_type type, size_t slot, const float *k,
-                   const float *v);
+void kv_store_avx2(void *page, const kv_layer *layer, kv_type type, size_t slot, size_t n, const float *k,
+                   size_t k_stride, const float *v, size_t v_stride);
 void attention_avx2(const kern_attn *a);
+void attention_spans_avx2(const kern_attn *a, size_t span0, size_t span1, float *parts);
+void attention_join_avx2(const kern_attn *a, size_t span0, const float *parts);
+void attn_turn_avx2(float *v, const float *k, size_t v_dim); /* attn_ops.turn */
 uint64_t int8_rate_avx2(uint64_t n_rounds);
 void act_prepare_avx2(kern_act *a, const float *x, size_t r0, size_t r1, uint8_t *bad);
 

@@ -26,6 +26,8 @@ size_t gumbel_argmax_avx512(const float *x, const int32_t *token, int32_t first,
                             int32_t position, float *score);
 
 void attention_avx512(const kern_attn *a);
+void attention_spans_avx512(const kern_attn *a, size_t span0, size_t span1, float *parts);
+void attention_join_avx512(const kern_attn *a, size_t span0, const float *parts);
 
 void act_prepare_avx512(kern_act *a, const float *x, size_t r0, size_t r1, uint8_t *bad);
 

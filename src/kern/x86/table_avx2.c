@@ -37,6 +37,8 @@ void kern_fill_avx2(kern_table *t)
     t->rope_angles = rope_angles_avx2;
     t->kv_store = kv_store_avx2;
     t->attention = attention_avx2;
+    t->attention_spans = attention_spans_avx2;
+    t->attention_join = attention_join_avx2;
     t->all_finite = all_finite_avx2;
     t->exp_array = exp_array_avx2;
     t->log_array = log_array_avx2;

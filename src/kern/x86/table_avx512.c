@@ -26,6 +26,8 @@ void kern_fill_avx512(kern_table *t)
     t->at_least = at_least_avx512;
     t->gumbel_argmax = gumbel_argmax_avx512;
     t->attention = attention_avx512;
+    t->attention_spans = attention_spans_avx512;
+    t->attention_join = attention_join_avx512;
     t->int8_rate = int8_rate_avx512;
 
     t->act_prepare = act_prepare_avx512;
