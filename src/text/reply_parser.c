@@ -305,7 +305,6 @@ static void settle(reply_parser *p, reply_step step)
         block_is_text(p);
         break;
     case STEP_DONE:
-    case STEP_BEFORE:
     case STEP_REASONING:
         p->mode = step == STEP_REASONING ? MODE_REASONING : MODE_TEXT;
         reply_confirm(p, "");
@@ -322,15 +321,43 @@ static void open_block(reply_parser *p, const char *marker, size_t opener)
     settle(p, p->family->open(p, opener));
 }
 
-/* False if the byte is to be looked at again. */
-static bool look(reply_parser *p, unsigned char c)
+/* The bytes that broke a call are looked at again as text: c, and before it those of the literal that did not
+ * come to its end, which may begin a marker. */
+static void look_again(reply_parser *p, unsigned char c, size_t n_literal)
+{
+    size_t len = p->block.len;
+    assert(n_literal < len && p->n_again + n_literal < sizeof p->again);
+    p->again[p->n_again++] = (char)c;
+    for (size_t i = 0; i < n_literal; i++) {
+        p->again[p->n_again++] = p->block.data[len - 2 - i];
+    }
+    buf_truncate(&p->block, len - 1 - n_literal);
+}
+
+static void look_in_call(reply_parser *p, unsigned char c)
+{
+    reply_keep(p, &p->block, &c, 1);
+    if (p->st != ST_OK) {
+        return;
+    }
+    size_t n_literal = p->n_mark;
+    reply_step step = p->family->step(p, c);
+    if (p->st != ST_OK) {
+        return;
+    }
+    if (step == STEP_FAIL) {
+        look_again(p, c, n_literal);
+    }
+    settle(p, step);
+}
+
+static void look(reply_parser *p, unsigned char c)
 {
     size_t which;
-    reply_step step;
     switch (p->mode) {
     case MODE_TEXT:
         if (!reply_search(p, p->text_markers, c, put_content, &which)) {
-            return true;
+            return;
         }
         if (which < p->n_openers) {
             open_block(p, p->text_markers[which], which);
@@ -338,10 +365,10 @@ static bool look(reply_parser *p, unsigned char c)
             p->mode = MODE_REASONING;
             reply_confirm(p, "");
         }
-        return true;
+        break;
     case MODE_REASONING:
         if (!reply_search(p, p->closers, c, put_reasoning, &which)) {
-            return true;
+            return;
         }
         if (p->closers != p->think_markers) {
             flow_end(&p->reasoning);
@@ -350,18 +377,9 @@ static bool look(reply_parser *p, unsigned char c)
             flow_end(&p->reasoning);
             p->mode = MODE_TEXT;
         }
-        return true;
+        break;
     default:
-        reply_keep(p, &p->block, &c, 1);
-        if (p->st != ST_OK) {
-            return true;
-        }
-        step = p->family->step(p, c);
-        if (step == STEP_FAIL && p->block.len > 0) {
-            buf_truncate(&p->block, p->block.len - 1);
-        }
-        settle(p, step);
-        return step != STEP_FAIL && step != STEP_BEFORE;
+        look_in_call(p, c);
     }
 }
 
@@ -420,7 +438,9 @@ void reply_parser_free(reply_parser *p)
 status reply_parser_push(reply_parser *p, const char *text, size_t len)
 {
     for (size_t i = 0; i < len && p->st == ST_OK; i++) {
-        while (!look(p, (unsigned char)text[i])) {
+        p->again[p->n_again++] = text[i];
+        while (p->n_again > 0 && p->st == ST_OK) {
+            look(p, (unsigned char)p->again[--p->n_again]);
         }
     }
     flush(p);

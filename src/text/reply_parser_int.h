@@ -21,10 +21,9 @@
 #define REPLY_PYTHON_TAG 100 /* states from here on are tool_python_tag.c's */
 
 typedef enum reply_step {
-    STEP_MORE,   /* go on */
-    STEP_FAIL,   /* no call: the block without this byte is content; the byte is looked at again, as text */
-    STEP_DONE,   /* the block ends with this byte and is good: back to text */
-    STEP_BEFORE, /* the same, but it ended before this byte, which is looked at again, as text */
+    STEP_MORE, /* go on */
+    STEP_FAIL, /* no call: the block is content, but for this byte and what it broke, which are looked at again */
+    STEP_DONE,      /* the block ends with this byte and is good: back to text */
     STEP_REASONING, /* as DONE, but reasoning follows */
     STEP_CONTENT    /* no call: the block is content, and so is what follows, but `step` goes on reading it */
 } reply_step;
@@ -94,7 +93,9 @@ struct reply_parser {
     const char *think_markers[3]; /* the closing marker; the opening one while may_reopen */
     bool may_reopen;              /* the prompt opened the reasoning, and the reply has shown nothing yet */
     char mark[REPLY_MAX_MARKER];
-    size_t n_mark;      /* bytes of a marker, or of the form's literal, that have been read */
+    size_t n_mark;                    /* bytes of a marker, or of the form's literal, that have been read */
+    char again[2 * REPLY_MAX_MARKER]; /* bytes to be looked at, the next one last */
+    size_t n_again;
     bool line_start;    /* TEXT: nothing but blanks since the last newline */
     unsigned char last; /* TEXT: the byte before the opener, 0 at the start */
 
@@ -115,11 +116,12 @@ struct reply_parser {
 
     /* for the form's use */
     uint8_t state;
-    bool fenced;     /* gemma: an ordinary block of code; deepseek: arguments in a fence */
-    bool tagged;     /* the block began with its proper opener: see each form */
-    bool behind_tag; /* llama3, functionary: the text is behind the python tag */
-    buf word;        /* owned: a name or header being read */
-    buf code_space;  /* owned: white space of raw code that counts if more code follows */
+    bool fenced;       /* gemma: in an ordinary block of code; deepseek: the arguments are in a fence */
+    bool inline_fence; /* gemma: one that began inside a line, and may end there */
+    bool tagged;       /* the block began with its proper opener: see each form */
+    bool behind_tag;   /* llama3, functionary: the text is behind the python tag */
+    buf word;          /* owned: a name or header being read */
+    buf code_space;    /* owned: white space of raw code that counts if more code follows */
     bool code_begun;
     json_scan scan;
     envelope env;

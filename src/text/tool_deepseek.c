@@ -8,6 +8,8 @@
  *
  *     <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{...}<｜tool▁call▁end｜><｜tool▁calls▁end｜>
  */
+#include <string.h>
+
 #include "text/reply_parser_int.h"
 
 #define CALL_BEGIN "<｜tool▁call▁begin｜>"
@@ -147,6 +149,10 @@ static reply_step deepseek_step(reply_parser *p, unsigned char c)
 
 static reply_stop deepseek_end(reply_parser *p, bool cut)
 {
+    static const char type[] = "function"; /* V3's head; any other is V3.1's name */
+    if (p->state == AT_NAME && strcmp(buf_str(&p->word), type) != 0) {
+        reply_call_named(p, buf_str(&p->word), p->word.len);
+    }
     return p->state >= AT_FENCE_END ? STOP_CALLED : STOP_IN_CALL;
 }
 

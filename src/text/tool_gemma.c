@@ -49,6 +49,7 @@ static void set_fenced(reply_parser *p, bool fenced)
 /* The block of code is none of ours: text up to its end. */
 static reply_step ordinary(reply_parser *p)
 {
+    p->inline_fence = p->state == IN_INFO && !p->line_start;
     set_fenced(p, true);
     return STEP_FAIL;
 }
@@ -60,7 +61,7 @@ static reply_step gemma_open(reply_parser *p, size_t opener)
         return p->last == 0 || reply_is_space(p->last) ? STEP_MORE : STEP_FAIL;
     }
     if (p->fenced) {
-        if (p->line_start) {
+        if (p->line_start || p->inline_fence) {
             set_fenced(p, false);
         }
         return STEP_FAIL;
@@ -94,7 +95,7 @@ static reply_step info_step(reply_parser *p, unsigned char c)
         (begins(&p->word, TOOL_CODE) || begins(&p->word, JSON))) {
         return STEP_MORE;
     }
-    return p->line_start ? ordinary(p) : STEP_FAIL;
+    return ordinary(p);
 }
 
 static bool any_call(const reply_parser *p)

@@ -22,7 +22,7 @@ static const char *const openers[] = {"<tool_call>", "<function=", NULL};
 static const char *const function_open[] = {"<function=", NULL};
 static const char *const in_function[] = {"<parameter=", "</function>", NULL};
 static const char *const value_end[] = {"</parameter>", NULL};
-static const char *const behind_function[] = {"</tool_call>", "<function=", NULL};
+static const char *const behind_function[] = {"</tool_call>", "<function=", "<tool_call>", NULL};
 static const char *const tail[] = {"</tool_call>", NULL};
 
 enum { AT_FUNCTION, IN_NAME, IN_FUNCTION, IN_KEY, IN_VALUE, BEHIND_FUNCTION, AT_TAIL };
@@ -50,7 +50,8 @@ static reply_step name_step(reply_parser *p, unsigned char c)
     if (c == '>') {
         return p->word.len > 0 ? STEP_DONE : STEP_FAIL;
     }
-    return c != '<' && c >= 0x20 && reply_keep_name(p, &p->word, c) ? STEP_MORE : STEP_FAIL;
+    bool good = c != '<' && (p->state == IN_KEY ? c >= ' ' : c > ' ');
+    return good && reply_keep_name(p, &p->word, c) ? STEP_MORE : STEP_FAIL;
 }
 
 static void begin_value(reply_parser *p)
@@ -183,9 +184,11 @@ static reply_step between_tags(reply_parser *p, unsigned char c)
     case BEHIND_FUNCTION:
         if (which == 1) {
             begin_function(p);
-            return STEP_MORE;
+        } else if (which == 2) { /* the closing marker was forgotten */
+            reply_confirm(p, openers[0]);
+            p->state = AT_FUNCTION;
         }
-        return STEP_DONE;
+        return which == 0 ? STEP_DONE : STEP_MORE;
     default:
         return STEP_DONE;
     }
