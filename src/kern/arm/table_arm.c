@@ -24,6 +24,19 @@ void kern_fill_dotprod(kern_table *t)
     t->wants_packed[GGUF_TYPE_F32] = true;
     t->wants_packed[GGUF_TYPE_F16] = true;
     t->wants_packed[GGUF_TYPE_BF16] = true;
+    t->rms_norm = rms_norm_neon;
+    t->add = add_neon;
+    t->silu_mul = silu_mul_neon;
+    t->rope = rope_neon;
+    t->rope_angles = rope_angles_neon;
+    t->all_finite = all_finite_neon;
+    t->exp_array = exp_array_neon;
+    t->log_array = log_array_neon;
+    t->tanh_array = tanh_array_neon;
+    t->sin_cos_array = sin_cos_array_neon;
+    t->argmax = argmax_neon;
+    t->scale_tops = scale_tops_neon;
+    t->softmax_terms = softmax_terms_neon;
 }
 
 void kern_fill_i8mm(kern_table *t)
