@@ -98,12 +98,9 @@ static unsigned own_types(const json *schema)
     for (size_t i = 0; json_kind(type) == JSON_ARRAY && i < json_len(type); i++) {
         types |= named_type(json_at(type, i));
     }
-    for (size_t i = 0; !types && json_kind(values) == JSON_ARRAY && i < json_len(values); i++) {
-        one = json_at(values, i);
-        types |= tool_type_of(one);
-        if (i == 63) {
-            break;
-        }
+    size_t n_values = !types && json_kind(values) == JSON_ARRAY ? json_len(values) : 0;
+    for (size_t i = 0; i < n_values && types != TOOL_TYPE_ANY; i++) {
+        types |= tool_type_of(json_at(values, i));
     }
     if (!types && json_kind(schema) == JSON_OBJECT && json_get(schema, "const", &one)) {
         types = tool_type_of(one);
