@@ -1,8 +1,9 @@
 /*
- * Every allocation of opening, encoding, detokenising and stop matching fails once, alone and with all that
+ * Every allocation of opening, encoding, detokenising, stop matching and reply parsing fails once, alone and with all that
  * follow: always ST_NOMEM, nothing written, nothing lost (the leak check of ASan is the judge of that).
  */
 #include "base/mem.h"
+#include "reply_collect.h"
 #include "text/detok.h"
 #include "text/stop.h"
 #include "toy_vocab.h"
@@ -172,13 +173,80 @@ static void test_stop(void **state)
     sweep(stop_attempt, NULL);
 }
 
+typedef struct reply_case {
+    reply_style style;
+    const char *text;
+    const json *tools;
+} reply_case;
+
+static status reply_attempt(void *ctx)
+{
+    const reply_case *r = ctx;
+    reply_options o = {.format = reply_format_of(r->style), .tools = r->tools};
+    collected c = {0};
+    status st = collect_text(&c, &o, r->text, strlen(r->text), false, collect_bytes, NULL);
+    if (st == ST_OK) {
+        assert_in_range(collected_n_calls(&c), 1, 3);
+    }
+    collected_release(&c);
+    return st;
+}
+
+static void test_reply(void **state)
+{
+    static const char tools[] = "[{\"name\":\"f\",\"parameters\":{\"properties\":{\"a\":{},\"b\":{}}}}]";
+    static const reply_case rows[] = {
+        {REPLY_HERMES,
+         "<think>a b</think>c  d<tool_call>{\"arguments\": {\"x\": \"y\"}, \"id\": \"i\", \"name\": \"f\"}"
+         "</tool_call>e<tool_call>{\"name\": \"g\", \"arguments\": {x"},
+        {REPLY_QWEN3_CODER,
+         "<tool_call><function=f><parameter=a>['x']</parameter><parameter=s>\ny\n</parameter></function>"
+         "</tool_call>"},
+        {REPLY_LLAMA3_JSON, "{\"a\": {}} {\"name\": \"f\", \"parameters\": {}}; x"},
+        {REPLY_LLAMA3_PYTHON_TAG, "<|python_tag|>f.call(a=x)\n + 1"},
+        {REPLY_MISTRAL, "[TOOL_CALLS]f[CALL_ID]i[ARGS]{}[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}]"},
+        {REPLY_DEEPSEEK,
+         "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{}\n```"},
+        {REPLY_HARMONY,
+         "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary to=functions.f"
+         "<|message|>{}<|call|>"},
+        {REPLY_GEMMA, "```tool_code\nprint(f('a' 'b', (1, 0x2)))\n```\n[f(x={'k': -1.5})]\n```c\n```"},
+        {REPLY_FUNCTIONARY_V3_2, "all\nx>>>f\n{}>>>python\ny >>> z\n>>>python\n{z"},
+        {REPLY_FUNCTIONARY_V3_1, "<function=f>{}</function><|python_tag|>x"},
+    };
+    json_doc *doc = NULL;
+    assert_int_equal(json_parse(tools, sizeof tools - 1, JSON_MAX_DEPTH, &doc, NULL), ST_OK);
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        reply_case r = rows[i];
+        r.tools = json_root(doc);
+        sweep(reply_attempt, &r);
+    }
+    json_doc_free(doc);
+}
+
+static status opener_attempt(void *ctx)
+{
+    reply_format f = reply_format_of(REPLY_HERMES);
+    buf out = {0};
+    status st =
+        reply_format_opener(&f, "a_tool_with_a_name_that_needs_more_room_than_the_first_growth_gives", &out);
+    if (st != ST_OK) {
+        assert_int_equal(out.len, 0);
+    }
+    buf_release(&out);
+    return st;
+}
+
+static void test_opener(void **state)
+{
+    sweep(opener_attempt, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_open),
-        cmocka_unit_test(test_encode),
-        cmocka_unit_test(test_detok),
-        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_open), cmocka_unit_test(test_encode), cmocka_unit_test(test_detok),
+        cmocka_unit_test(test_stop), cmocka_unit_test(test_reply),  cmocka_unit_test(test_opener),
     };
     return cmocka_run_group_tests_name("text-oom", tests, NULL, NULL);
 }
