@@ -376,6 +376,9 @@ static void look(reply_parser *p, unsigned char c)
         } else if (which == 0) {
             flow_end(&p->reasoning);
             p->mode = MODE_TEXT;
+            if (p->family && p->family->from_start && !p->content.any && p->n_begun == 0) {
+                open_block(p, "", REPLY_AT_START);
+            }
         }
         break;
     default:

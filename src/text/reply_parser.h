@@ -73,7 +73,9 @@ void reply_parser_free(reply_parser *p);
 status reply_parser_push(reply_parser *p, const char *text, size_t len);
 
 typedef struct reply_end {
-    bool complete;         /* ended outside of calls, reasoning and harmony messages, and was not cut */
+    /* Ended outside of calls, reasoning and harmony messages, and was not cut. (Where the end of a harmony message
+     * is the token that ends the reply, and so not in its text, a final message is not complete.) */
+    bool complete;
     bool in_call;          /* ended inside a call */
     const char *call_name; /* its name, if that was fully read, else NULL; borrowed from the parser */
     size_t call_name_len;

@@ -56,6 +56,10 @@ static reply_step named(reply_parser *p)
 
 static reply_step name_step(reply_parser *p, unsigned char c)
 {
+    if (p->block.len == 1 && reply_is_space(c)) { /* before anything else: behind reasoning */
+        buf_reset(&p->block);
+        return STEP_MORE;
+    }
     if (c == '\n') {
         return named(p);
     }

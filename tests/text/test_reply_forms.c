@@ -389,6 +389,8 @@ static const struct row {
     {REPLY_FUNCTIONARY_V3_2, 0, "python\n{1, 2}", "", "", {"python {\"code\": \"{1, 2}\"}"}},
     {REPLY_FUNCTIONARY_V3_2, 0, "f\n{} x", "f\n{} x", ""},
     {REPLY_FUNCTIONARY_V3_2, 0, "f\n{}>>>g\n{x}", ">>>g\n{x}", "", {"f {}"}},
+    {REPLY_FUNCTIONARY_V3_2, 0, "<think>a</think>\n\nf\n{}", "", "a", {"f {}"}},
+    {REPLY_FUNCTIONARY_V3_2, OPEN, "a</think>>>>all\nb", "b", "a"},
     {REPLY_FUNCTIONARY_V3_2, 0, "Hello there", "Hello there", ""},
     {REPLY_FUNCTIONARY_V3_2, 0, "Hello", "Hello", ""},
     {REPLY_FUNCTIONARY_V3_2, 0, ">all\nx", ">all\nx", ""},
