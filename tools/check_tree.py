@@ -33,6 +33,7 @@ ROOMS = {
     r"openssl/.*": r"serve/.*",
     r"xxhash\.h": r"base/hash\.c",
     r"pcre2\.h|utf8proc\.h": r"text/.*",
+    r"setjmp\.h": r"text/jinja.*",
     r"zstd\.h": r"kv/.*",
     r"sqlite3\.h": r"kv/.*|serve/store\.c",
     r"event2/.*|http_parser\.h": r"serve/.*",

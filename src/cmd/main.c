@@ -23,6 +23,7 @@ static const command commands[] = {
     {"tokenize", "turn text into token ids", cmd_tokenize},
     {"logits", "write the logits of a list of tokens to a file", cmd_logits},
     {"perplexity", "measure how well a model predicts a text", cmd_perplexity},
+    {"render", "render a chat template with a case of messages", cmd_render},
     {"quantize", "write a model again with its weights in another format", cmd_quantize},
     {"bench", "measure a model's speed beside what this machine allows", cmd_bench},
     {"doctor", "tell what this machine offers", cmd_doctor},
