@@ -217,7 +217,7 @@ void reply_call_arg_string(reply_parser *p, unsigned char c)
 {
     static const char hex[] = "0123456789abcdef";
     static const char letter[] = {['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f', ['\r'] = 'r'};
-    char out[6] = {(char)c};
+    char out[2] = {(char)c}, escape[6] = {'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]};
     size_t n = 1;
     if (c == '"' || c == '\\') {
         out[0] = '\\';
@@ -226,10 +226,8 @@ void reply_call_arg_string(reply_parser *p, unsigned char c)
         out[0] = '\\';
         out[n++] = letter[c];
     } else if (c < 0x20) {
-        memcpy(out, "\\u00", 4);
-        out[4] = hex[c >> 4];
-        out[5] = hex[c & 15];
-        n = 6;
+        reply_call_args(p, escape, sizeof escape);
+        return;
     }
     reply_call_args(p, out, n);
 }
