@@ -34,8 +34,9 @@
 #include "base/status.h"
 #include "text/reply_format.h"
 
-#define REPLY_MAX_NAME  256u /* bytes in a tool's or parameter's name; what is longer is no call */
-#define REPLY_MAX_DEPTH 256u /* arguments nest this deep; what nests deeper is no call */
+/* Bytes in a tool's or parameter's name. What is longer is no call, nor are arguments that nest deeper than
+ * JSON_SCAN_MAX_DEPTH or, in the Python forms, PYTHON_MAX_DEPTH. */
+#define REPLY_MAX_NAME 256u
 
 typedef enum reply_event_kind {
     REPLY_CONTENT,       /* text */

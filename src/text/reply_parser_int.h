@@ -177,8 +177,8 @@ void reply_confirm(reply_parser *p, const char *text);
 /* The calls of the block so far are none; the block stays. */
 void reply_withdraw(reply_parser *p);
 
-/* tool_envelope.c. Push takes '{' first. FAIL: broken JSON, or no call although not strict; CONTENT: a JSON
- * object, but no call (`complete` if this byte was its last); DONE: the call has ended. */
+/* tool_envelope.c. Push takes '{' first. DONE: the call has ended; FAIL: broken JSON, or no call; CONTENT, if
+ * strict: good JSON so far, but no call (this byte was its last if env.scan is at its end). */
 void envelope_begin(reply_parser *p, bool strict);
 reply_step envelope_push(reply_parser *p, unsigned char c);
 /* Arguments alone: raw JSON, one object. Begin, then push from '{' on. */

@@ -57,8 +57,9 @@ static reply_step ordinary(reply_parser *p)
 static reply_step gemma_open(reply_parser *p, size_t opener)
 {
     if (opener == 1) {
+        bool index = (p->last < 0x80 && reply_is_word(p->last)) || p->last == ']' || p->last == ')';
         p->state = AT_FIRST;
-        return p->last == 0 || reply_is_space(p->last) ? STEP_MORE : STEP_FAIL;
+        return index ? STEP_FAIL : STEP_MORE; /* a[i], f()[i] */
     }
     if (p->fenced) {
         if (p->line_start || p->inline_fence) {

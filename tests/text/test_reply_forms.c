@@ -373,6 +373,7 @@ static const struct row {
      "",
      {"f {\"a\": \"]\"}", "g {\"b\": [1, 2]}"}},
     {REPLY_GEMMA, 0, "[a](b) x[f()] [g(y)] []", "[a](b) x[f()] [g(y)] []", ""},
+    {REPLY_GEMMA, 0, "是[f()] a[g()]", "是\na[g()]", "", {"f {}"}},
     {REPLY_GEMMA, 0, "[f(), g(a=1]", "[f(), g(a=1]", ""},
     {REPLY_GEMMA, 0, "[f()", "", "", {"f {}"}},
     {REPLY_GEMMA, CUT | INSIDE, "[f(), g(a=\"x", "", "", {"f {}"}, "g"},
