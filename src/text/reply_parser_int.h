@@ -65,6 +65,7 @@ typedef struct envelope {
     bool in_value;
     bool strict;             /* only keys of an envelope, with arguments: else it is some other object */
     bool has_name, has_args; /* keys seen */
+    bool quoted_args;        /* a string holds the object */
     buf text;                /* owned: the key or string being read, as written */
     buf args;                /* owned: arguments that came before the name */
 } envelope;

@@ -1,6 +1,7 @@
 /*
  * A call as one JSON object, {"name": ..., "arguments": {...}} or "parameters", keys in any order, perhaps with
- * "id" and "type"; and arguments alone. Arguments go out as they are read.
+ * "id" and "type"; and arguments alone. Arguments go out as they are read, but for those that a model wrote as a
+ * string that holds the object.
  */
 #include <string.h>
 
@@ -13,7 +14,7 @@ void envelope_begin(reply_parser *p, bool strict)
     envelope *e = &p->env;
     json_scan_init(&e->scan);
     e->field = FIELD_OTHER;
-    e->in_value = e->has_args = e->has_name = false;
+    e->in_value = e->has_args = e->has_name = e->quoted_args = false;
     e->strict = strict;
     buf_reset(&e->args);
     reply_call_drop(p);
@@ -25,12 +26,12 @@ static reply_step no_call(const envelope *e)
     return e->strict ? STEP_CONTENT : STEP_FAIL;
 }
 
-static void put_args(reply_parser *p, unsigned char c)
+static void put_args(reply_parser *p, const char *text, size_t len)
 {
     if (p->named) {
-        reply_call_args(p, (const char *)&c, 1);
+        reply_call_args(p, text, len);
     } else {
-        reply_keep(p, &p->env.args, &c, 1);
+        reply_keep(p, &p->env.args, text, len);
     }
 }
 
@@ -66,11 +67,14 @@ static reply_step first_of_value(reply_parser *p, unsigned char c)
         }
         break;
     case FIELD_ARGS:
-        if (c != '{') {
+        if (c != '{' && c != '"') {
             return no_call(e);
         }
         e->has_args = true;
-        put_args(p, c);
+        e->quoted_args = c == '"';
+        if (!e->quoted_args) {
+            put_args(p, (const char *)&c, 1);
+        }
         break;
     case FIELD_ID:
         if (c != '"') { /* null, a number: as if it were not there */
@@ -86,8 +90,8 @@ static reply_step first_of_value(reply_parser *p, unsigned char c)
     return STEP_MORE;
 }
 
-/* The string literal in e->text, decoded into b; false if it is none, empty or too long. */
-static bool decode(reply_parser *p, const envelope *e, buf *b)
+/* The string literal in e->text, decoded into b; false if it is none, empty or longer than max. */
+static bool decode(reply_parser *p, const envelope *e, size_t max, buf *b)
 {
     json_doc *doc = NULL;
     status st = json_parse(buf_str(&e->text), e->text.len, 1, &doc, NULL);
@@ -100,7 +104,19 @@ static bool decode(reply_parser *p, const envelope *e, buf *b)
     } else if (st == ST_NOMEM) {
         p->st = ST_NOMEM;
     }
-    return st == ST_OK && len > 0 && len <= REPLY_MAX_NAME;
+    return st == ST_OK && len > 0 && len <= max;
+}
+
+static bool is_object(const buf *b)
+{
+    json_scan s;
+    json_scan_result r = JSON_SCAN_MORE;
+    size_t n = 0;
+    json_scan_init(&s);
+    for (; n < b->len && r == JSON_SCAN_MORE; n++) {
+        r = json_scan_push(&s, (unsigned char)b->data[n]);
+    }
+    return r == JSON_SCAN_DONE && n == b->len && b->data[0] == '{';
 }
 
 static reply_step end_value(reply_parser *p)
@@ -108,17 +124,22 @@ static reply_step end_value(reply_parser *p)
     envelope *e = &p->env;
     e->in_value = false;
     if (e->field == FIELD_ID) {
-        if (!decode(p, e, &p->id)) {
+        if (!decode(p, e, REPLY_MAX_NAME, &p->id)) {
             buf_reset(&p->id);
         }
     } else if (e->field == FIELD_NAME) {
-        if (!decode(p, e, &p->word)) {
+        if (!decode(p, e, REPLY_MAX_NAME, &p->word)) {
             return no_call(e);
         }
         reply_call_named(p, p->word.data, p->word.len);
         if (e->args.len > 0) {
             reply_call_args(p, e->args.data, e->args.len);
         }
+    } else if (e->quoted_args) {
+        if (!decode(p, e, SIZE_MAX, &p->value) || !is_object(&p->value)) {
+            return no_call(e);
+        }
+        put_args(p, p->value.data, p->value.len);
     }
     return STEP_MORE;
 }
@@ -173,9 +194,10 @@ reply_step envelope_push(reply_parser *p, unsigned char c)
         return STEP_FAIL;
     }
     if (e->in_value) {
-        if (e->field == FIELD_ARGS) {
-            put_args(p, c);
-        } else if (e->text.len <= 6 * REPLY_MAX_NAME + 2) { /* every byte may be a \u escape */
+        if (e->field == FIELD_ARGS && !e->quoted_args) {
+            put_args(p, (const char *)&c, 1);
+        } else if (e->field == FIELD_ARGS ||
+                   e->text.len <= 6 * REPLY_MAX_NAME + 2) { /* every byte may be a \u escape */
             reply_keep(p, &e->text, &c, 1);
         }
         if (e->scan.depth == 1 && e->scan.state == JSON_SCAN_AFTER) {
