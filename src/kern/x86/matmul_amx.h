@@ -48,6 +48,17 @@ AMX_INLINE void amx_release(void)
                      :                                         \
                      : "r"((void *)(p)), "r"((size_t)(stride)) \
                      : "memory")
+/* The same, `at` bytes behind p: a constant, so that many tiles share the register of p. */
+#define AMX_LOAD_AT(tile, p, at, stride)                                      \
+    __asm__ volatile("tileloadd %c2(%0,%1,1), %%tmm" #tile                    \
+                     :                                                        \
+                     : "r"((const void *)(p)), "r"((size_t)(stride)), "i"(at) \
+                     : "memory")
+#define AMX_STORE_AT(tile, p, at, stride)                               \
+    __asm__ volatile("tilestored %%tmm" #tile ", %c2(%0,%1,1)"          \
+                     :                                                  \
+                     : "r"((void *)(p)), "r"((size_t)(stride)), "i"(at) \
+                     : "memory")
 #define AMX_ZERO(tile) __asm__ volatile("tilezero %%tmm" #tile : : : "memory")
 
 /* c[i][n] += sum over r, j of a[i][4 r + j] * b[r][4 n + j], signed bytes, exact in int32. */
