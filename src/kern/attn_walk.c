@@ -15,18 +15,30 @@
 typedef struct walk {
     const attn_ops *ops;
     const kern_attn *a;
-    size_t n;              /* queries */
-    float *k, *v;          /* [k_dim][32], [32][v_dim]: a page widened */
-    float *q;              /* [n / block][k_dim][block]: blocks of queries, the last one of what is left */
-    float *p;              /* [n][KERN_ATTN_P_PITCH] */
-    float *run_o, *span_o; /* [n][v_dim] */
-    float *run_m, *run_l, *span_m, *span_l;
+    size_t n;     /* queries */
+    size_t pages; /* kept widened: of a whole span, or one */
+    float *k, *v; /* [pages][k_dim][32], [pages][32][v_dim] */
+    float *p;     /* [block][KERN_ATTN_P_PITCH] */
+    float *o;     /* [block][v_dim]: what the present span comes to */
+    float *q;     /* [n / block][k_dim][block]: blocks of queries, the last one of what is left */
+    float *run_o; /* [n][v_dim]: the spans so far, merged */
+    float *run_m, *run_l;
+    float *parts; /* of the present span: where they go instead, or NULL */
 } walk;
 
-/* Rows [r0, r1) that see something of positions [at, at + n). */
-typedef struct some {
-    size_t r0, r1;
-} some;
+/* The present span. */
+typedef struct span {
+    size_t at;                                     /* its first position */
+    size_t page0;                                  /* its first page */
+    size_t first, last;                            /* pages of it that some row sees */
+    bool k_there[SPAN_PAGES], v_there[SPAN_PAGES]; /* widened already */
+    const unsigned char *after;                    /* what is read after it, or NULL */
+} span;
+
+/* Positions of the present span that a query sees, counted from its first; j0 > j1: none. */
+typedef struct range {
+    size_t j0, j1;
+} range;
 
 static size_t block_of(const walk *w, size_t q0)
 {
@@ -37,15 +49,14 @@ static walk walk_of(const attn_ops *ops, const kern_attn *a)
 {
     size_t k_dim = a->layer->k_dim, v_dim = a->layer->v_dim;
     walk w = {.ops = ops, .a = a, .n = a->n_rows * a->n_q, .k = a->scratch};
-    w.v = w.k + KV_PAGE_TOKENS * k_dim;
-    w.q = w.v + KV_PAGE_TOKENS * v_dim;
-    w.p = w.q + w.n * k_dim;
-    w.run_o = w.p + w.n * KERN_ATTN_P_PITCH;
-    w.span_o = w.run_o + w.n * v_dim;
-    w.run_m = w.span_o + w.n * v_dim;
+    w.pages = w.n > ops->block ? SPAN_PAGES : 1;
+    w.v = w.k + w.pages * KV_PAGE_TOKENS * k_dim;
+    w.p = w.v + w.pages * KV_PAGE_TOKENS * v_dim;
+    w.o = w.p + ATTN_BLOCK_MAX * KERN_ATTN_P_PITCH;
+    w.q = w.o + ATTN_BLOCK_MAX * v_dim;
+    w.run_o = w.q + w.n * k_dim;
+    w.run_m = w.run_o + w.n * v_dim;
     w.run_l = w.run_m + w.n;
-    w.span_m = w.run_l + w.n;
-    w.span_l = w.span_m + w.n;
     return w;
 }
 
@@ -65,19 +76,6 @@ static void queries_gather(const walk *w)
     }
 }
 
-/* first and last do not fall: those who see something stand together. */
-static some who_sees(const kern_attn *a, size_t at, size_t n)
-{
-    some s = {0, a->n_rows};
-    while (s.r0 < s.r1 && (size_t)a->seen[s.r0].last < at) {
-        s.r0++;
-    }
-    while (s.r1 > s.r0 && (size_t)a->seen[s.r1 - 1].first >= at + n) {
-        s.r1--;
-    }
-    return s;
-}
-
 static const unsigned char *head_of(const kern_attn *a, size_t page)
 {
     const kv_layer *l = a->layer;
@@ -91,147 +89,200 @@ static const unsigned char *ahead_of(const kern_attn *a, size_t page, size_t v_b
     return a->pages[page] ? head_of(a, page) + v_bytes : else_there;
 }
 
-/* Pages page0 … page1 of a span are seen. */
-typedef struct span {
-    size_t at; /* its first position */
-    size_t page0, page1;
-    const unsigned char *after; /* what is read after it, or NULL */
-} span;
+static range range_of(const kern_attn *a, const span *s, size_t row)
+{
+    size_t first = (size_t)a->seen[row].first, last = (size_t)a->seen[row].last;
+    if (first >= s->at + KERN_SPAN || last < s->at) {
+        return (range){1, 0};
+    }
+    return (range){first > s->at ? first - s->at : 0,
+                   last - s->at < KERN_SPAN - 1 ? last - s->at : KERN_SPAN - 1};
+}
 
-static void span_scores(const walk *w, const span *s)
+/* Page number i of the span: its K. */
+static const float *page_keys(const walk *w, span *s, size_t i)
 {
     const kern_attn *a = w->a;
-    size_t k_dim = a->layer->k_dim;
-    for (size_t page = s->page0; page <= s->page1; page++) {
-        size_t at = page * KV_PAGE_TOKENS;
-        some who = who_sees(a, at, KV_PAGE_TOKENS);
-        if (who.r0 == who.r1) {
-            continue;
-        }
-        const unsigned char *head = head_of(a, page);
-        const unsigned char *ahead =
-            page < s->page1 ? ahead_of(a, page + 1, 0, head) : ahead_of(a, s->page0, a->layer->v_bytes, head);
-        const float *k = w->ops->keys(w->k, head, k_dim, a->type, ahead);
-        for (size_t q0 = 0, n; q0 < who.r1 * a->n_q; q0 += n) {
-            n = block_of(w, q0);
-            if (q0 + n > who.r0 * a->n_q) {
-                w->ops->scores(k, k_dim, w->q + q0 * k_dim, n, w->p + q0 * KERN_ATTN_P_PITCH + (at - s->at));
-            }
-        }
+    float *k = w->k + (w->pages > 1 ? i * KV_PAGE_TOKENS * a->layer->k_dim : 0);
+    if (!s->k_there[i]) {
+        const unsigned char *head = head_of(a, s->page0 + i);
+        const unsigned char *ahead = i < s->last ? ahead_of(a, s->page0 + i + 1, 0, head)
+                                                 : ahead_of(a, s->page0 + s->first, a->layer->v_bytes, head);
+        w->ops->keys(k, head, a->layer->k_dim, a->type, ahead);
+        s->k_there[i] = w->pages > 1;
     }
+    return k;
 }
 
-/* Slots j0 … j1 of a page that a query sees; j0 > j1: none. */
-typedef struct slots {
-    size_t j0, j1;
-} slots;
-
-static slots slots_of(const kern_attn *a, size_t query, size_t at)
+/* Its V. */
+static const float *page_values(const walk *w, span *s, size_t i)
 {
-    const kern_attn_seen *seen = &a->seen[query / a->n_q];
-    size_t first = (size_t)seen->first, last = (size_t)seen->last;
-    slots s = {1, 0};
-    if (first < at + KV_PAGE_TOKENS && last >= at) {
-        s.j0 = first > at ? first - at : 0;
-        s.j1 = last - at < KV_PAGE_TOKENS - 1 ? last - at : KV_PAGE_TOKENS - 1;
+    const kern_attn *a = w->a;
+    float *v = w->v + (w->pages > 1 ? i * KV_PAGE_TOKENS * a->layer->v_dim : 0);
+    if (s->v_there[i]) {
+        return v;
     }
-    return s;
+    s->v_there[i] = w->pages > 1;
+    if (a->layer->v_in_k) {
+        w->ops->turn(v, page_keys(w, s, i), a->layer->v_dim);
+        return v;
+    }
+    const unsigned char *head = head_of(a, s->page0 + i), *after = s->after ? s->after : head;
+    w->ops->values(v, head + a->layer->v_bytes, a->layer->v_dim, a->type,
+                   i < s->last ? ahead_of(a, s->page0 + i + 1, a->layer->v_bytes, head) : after);
+    return v;
 }
 
-/* A block of queries over one page: together where all see, one by one before and after. */
-static void block_weigh(const walk *w, const float *v, size_t at, size_t q0, size_t n, const float *p,
-                        float *o)
+/* Weights j0 … j1 of n queries times V, which begins at position `at`. */
+static void weigh(const walk *w, const float *v, size_t at, size_t j0, size_t j1, size_t query, size_t n)
 {
     size_t v_dim = w->a->layer->v_dim;
-    slots own[ATTN_BLOCK_MAX], all = {0, KV_PAGE_TOKENS - 1};
+    w->ops->weigh(v, v_dim, w->p + query * KERN_ATTN_P_PITCH + at, w->o + query * v_dim, j0 - at, j1 - at, n);
+}
+
+static range cut(range r, size_t lo, size_t hi)
+{
+    return (range){r.j0 > lo ? r.j0 : lo, r.j1 < hi ? r.j1 : hi};
+}
+
+/* Positions lo … hi, V from position `at` on, for n queries: together what all see, one by one before and after. */
+static void block_weigh(const walk *w, const float *v, size_t at, size_t lo, size_t hi, const range *own,
+                        size_t n)
+{
+    range all = {lo, hi};
     bool together = true;
     for (size_t i = 0; i < n; i++) {
-        own[i] = slots_of(w->a, q0 + i, at);
-        all.j0 = own[i].j0 > all.j0 ? own[i].j0 : all.j0;
-        all.j1 = own[i].j1 < all.j1 ? own[i].j1 : all.j1;
-        together = together && own[i].j0 <= own[i].j1;
+        range r = cut(own[i], lo, hi);
+        all = cut(all, r.j0, r.j1);
+        together = together && r.j0 <= r.j1;
     }
     together = together && all.j0 <= all.j1;
     for (size_t i = 0; i < n; i++) {
-        size_t end = together ? all.j0 : own[i].j1 + 1;
-        if (own[i].j0 < end && own[i].j0 <= own[i].j1) {
-            w->ops->weigh(v, v_dim, p + i * KERN_ATTN_P_PITCH, o + i * v_dim, own[i].j0, end - 1, 1);
+        range r = cut(own[i], lo, together ? all.j0 - 1 : hi);
+        if (r.j0 <= r.j1 && (!together || own[i].j0 < all.j0)) {
+            weigh(w, v, at, r.j0, r.j1, i, 1);
         }
     }
     if (!together) {
         return;
     }
-    w->ops->weigh(v, v_dim, p, o, all.j0, all.j1, n);
+    weigh(w, v, at, all.j0, all.j1, 0, n);
     for (size_t i = 0; i < n; i++) {
-        if (own[i].j1 > all.j1) {
-            w->ops->weigh(v, v_dim, p + i * KERN_ATTN_P_PITCH, o + i * v_dim, all.j1 + 1, own[i].j1, 1);
+        range r = cut(own[i], all.j1 + 1, hi);
+        if (r.j0 <= r.j1) {
+            weigh(w, v, at, r.j0, r.j1, i, 1);
         }
     }
 }
 
-static const float *page_values(const walk *w, const unsigned char *head, const unsigned char *ahead)
+/* What the span comes to for a query of the block goes where it belongs. */
+static void query_done(const walk *w, const span *s, size_t query, const float *o, float m, float l)
 {
-    const kern_attn *a = w->a;
-    if (!a->layer->v_in_k) {
-        return w->ops->values(w->v, head + a->layer->v_bytes, a->layer->v_dim, a->type, ahead);
+    size_t v_dim = w->a->layer->v_dim;
+    float *to = w->parts ? w->parts + query * KERN_ATTN_PART(v_dim) : w->run_o + query * v_dim;
+    float *to_m = w->parts ? to + v_dim : &w->run_m[query];
+    float *to_l = w->parts ? to_m + 1 : &w->run_l[query];
+    if (!w->parts && (size_t)w->a->seen[query / w->a->n_q].first < s->at) {
+        w->ops->merge(to_m, to_l, to, m, l, o, v_dim);
+        return;
     }
-    w->ops->turn(w->v, w->ops->keys(w->k, head, a->layer->k_dim, a->type, ahead), a->layer->v_dim);
-    return w->v;
+    memcpy(to, o, v_dim * sizeof(float));
+    *to_m = m;
+    *to_l = l;
 }
 
-static void span_values(const walk *w, const span *s, float *o)
+/* Whether one of n queries sees something of page i of the span. */
+static bool page_seen(const range *own, size_t n, size_t i)
+{
+    for (size_t x = 0; x < n; x++) {
+        range r = cut(own[x], i * KV_PAGE_TOKENS, (i + 1) * KV_PAGE_TOKENS - 1);
+        if (r.j0 <= r.j1) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What a block of queries sees of the present span. */
+typedef struct sight {
+    range own[ATTN_BLOCK_MAX];
+    range any;
+    bool page[SPAN_PAGES];
+} sight;
+
+/* Rows far apart may leave pages between them that nobody sees; not where there is a position that all see. */
+static sight sight_of(const walk *w, const span *s, size_t q0, size_t n)
+{
+    sight v = {.any = {KERN_SPAN, 0}};
+    range all = {0, KERN_SPAN - 1};
+    for (size_t i = 0; i < n; i++) {
+        range r = range_of(w->a, s, (q0 + i) / w->a->n_q);
+        v.own[i] = r;
+        all = cut(all, r.j0, r.j1);
+        if (r.j0 <= r.j1) {
+            v.any.j0 = r.j0 < v.any.j0 ? r.j0 : v.any.j0;
+            v.any.j1 = r.j1 > v.any.j1 ? r.j1 : v.any.j1;
+        }
+    }
+    for (size_t i = v.any.j0 / KV_PAGE_TOKENS; i <= v.any.j1 / KV_PAGE_TOKENS; i++) {
+        v.page[i] = all.j0 <= all.j1 || page_seen(v.own, n, i);
+    }
+    return v;
+}
+
+/* n queries from q0 on over the present span. */
+static void block_visit(const walk *w, span *s, size_t q0, size_t n)
 {
     const kern_attn *a = w->a;
-    size_t v_dim = a->layer->v_dim;
-    for (size_t page = s->page0; page <= s->page1; page++) {
-        size_t at = page * KV_PAGE_TOKENS;
-        some who = who_sees(a, at, KV_PAGE_TOKENS);
-        if (who.r0 == who.r1) {
-            continue;
+    size_t k_dim = a->layer->k_dim, v_dim = a->layer->v_dim;
+    const sight see = sight_of(w, s, q0, n);
+    float m[ATTN_BLOCK_MAX], l[ATTN_BLOCK_MAX];
+    for (size_t i = 0; i < SPAN_PAGES; i++) {
+        if (see.page[i]) {
+            w->ops->scores(page_keys(w, s, i), k_dim, w->q + q0 * k_dim, n, a->scale,
+                           w->p + i * KV_PAGE_TOKENS);
         }
-        const unsigned char *head = head_of(a, page), *after = s->after ? s->after : head;
-        const float *v =
-            page_values(w, head, page < s->page1 ? ahead_of(a, page + 1, a->layer->v_bytes, head) : after);
-        bool all_seen = who.r1 - who.r0 == a->n_rows && (size_t)a->seen[a->n_rows - 1].first <= at &&
-                        (size_t)a->seen[0].last >= at + (KV_PAGE_TOKENS - 1);
-        for (size_t q0 = 0, n; q0 < who.r1 * a->n_q; q0 += n) {
-            n = block_of(w, q0);
-            if (q0 + n > who.r0 * a->n_q) {
-                const float *p = w->p + q0 * KERN_ATTN_P_PITCH + (at - s->at);
-                if (all_seen) {
-                    w->ops->weigh(v, v_dim, p, o + q0 * v_dim, 0, KV_PAGE_TOKENS - 1, n);
-                } else {
-                    block_weigh(w, v, at, q0, n, p, o + q0 * v_dim);
-                }
+    }
+    for (size_t i = 0; i < n; i++) {
+        const range *r = &see.own[i];
+        m[i] = r->j0 <= r->j1 ? w->ops->largest(w->p + i * KERN_ATTN_P_PITCH, r->j0, r->j1, a->soft_cap) : 0;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const range *r = &see.own[i];
+        l[i] = r->j0 <= r->j1 ? w->ops->weights(w->p + i * KERN_ATTN_P_PITCH, r->j0, r->j1, m[i]) : 0;
+    }
+    memset(w->o, 0, n * v_dim * sizeof(float));
+    for (size_t i = 0; i < SPAN_PAGES; i++) {
+        if (see.page[i]) {
+            const float *v = page_values(w, s, i);
+            if (w->pages == 1) {
+                block_weigh(w, v, i * KV_PAGE_TOKENS, i * KV_PAGE_TOKENS, (i + 1) * KV_PAGE_TOKENS - 1,
+                            see.own, n);
             }
         }
     }
+    if (w->pages > 1) {
+        block_weigh(w, w->v, 0, see.any.j0, see.any.j1, see.own, n);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (see.own[i].j0 <= see.own[i].j1) {
+            query_done(w, s, q0 + i, w->o + i * v_dim, m[i], l[i]);
+        }
+    }
 }
 
-/* Who sees something of span number `index` and what that comes to, in o, m, l. */
-static some span_visit(const walk *w, size_t index, const unsigned char *after, float *o, float *m, float *l)
+/* Span number `index`; after: what is read after it. */
+static void span_visit(const walk *w, size_t index, const unsigned char *after)
 {
     const kern_attn *a = w->a;
-    size_t v_dim = a->layer->v_dim;
-    span s = {.at = index * KERN_SPAN, .page0 = index * SPAN_PAGES, .after = after};
-    some who = who_sees(a, s.at, KERN_SPAN);
-    if (who.r0 == who.r1) {
-        return who;
+    span s = {.at = index * KERN_SPAN, .page0 = index * SPAN_PAGES, .last = SPAN_PAGES - 1, .after = after};
+    size_t first = (size_t)a->seen[0].first, last = (size_t)a->seen[a->n_rows - 1].last;
+    s.first = first > s.at ? (first - s.at) / KV_PAGE_TOKENS : 0;
+    s.last = last - s.at < KERN_SPAN ? (last - s.at) / KV_PAGE_TOKENS : SPAN_PAGES - 1;
+    for (size_t q0 = 0, n; q0 < w->n; q0 += n) {
+        n = block_of(w, q0);
+        block_visit(w, &s, q0, n);
     }
-    size_t first = (size_t)a->seen[who.r0].first / KV_PAGE_TOKENS;
-    size_t last = (size_t)a->seen[who.r1 - 1].last / KV_PAGE_TOKENS;
-    s.page1 = last < s.page0 + SPAN_PAGES - 1 ? last : s.page0 + SPAN_PAGES - 1;
-    s.page0 = first > s.page0 ? first : s.page0;
-    span_scores(w, &s);
-    for (size_t i = who.r0 * a->n_q; i < who.r1 * a->n_q; i++) {
-        const kern_attn_seen *seen = &a->seen[i / a->n_q];
-        size_t f = (size_t)seen->first > s.at ? (size_t)seen->first - s.at : 0;
-        size_t e = (size_t)seen->last - s.at < KERN_SPAN - 1 ? (size_t)seen->last - s.at : KERN_SPAN - 1;
-        w->ops->softmax(a, w->p + i * KERN_ATTN_P_PITCH, f, e, &m[i], &l[i]);
-    }
-    memset(o + who.r0 * a->n_q * v_dim, 0, (who.r1 - who.r0) * a->n_q * v_dim * sizeof(float));
-    span_values(w, &s, o);
-    return who;
 }
 
 /* The sink last, then o / l. */
@@ -245,45 +296,32 @@ static void finish(const walk *w, size_t query, float *m, float *l, float *o)
     w->ops->divide(a->out + row * a->out_stride + head * a->layer->v_dim, o, *l, a->layer->v_dim);
 }
 
+/* K of the first page of the span that is read next, or what the caller says. */
+static const unsigned char *next_span(const kern_attn *a, size_t index, size_t end)
+{
+    return index + 1 < end ? ahead_of(a, (index + 1) * SPAN_PAGES, 0, a->next) : a->next;
+}
+
 void attn_walk(const attn_ops *ops, const kern_attn *a)
 {
     const walk w = walk_of(ops, a);
-    size_t v_dim = a->layer->v_dim;
-    size_t span1 = (size_t)a->seen[a->n_rows - 1].last / KERN_SPAN;
+    size_t end = (size_t)a->seen[a->n_rows - 1].last / KERN_SPAN + 1;
     queries_gather(&w);
-    for (size_t i = (size_t)a->seen[0].first / KERN_SPAN; i <= span1; i++) {
-        const unsigned char *after = i < span1 ? ahead_of(a, (i + 1) * SPAN_PAGES, 0, a->next) : a->next;
-        some who = span_visit(&w, i, after, w.span_o, w.span_m, w.span_l);
-        for (size_t q = who.r0 * a->n_q; q < who.r1 * a->n_q; q++) {
-            if (i > (size_t)a->seen[q / a->n_q].first / KERN_SPAN) {
-                ops->merge(&w.run_m[q], &w.run_l[q], w.run_o + q * v_dim, w.span_m[q], w.span_l[q],
-                           w.span_o + q * v_dim, v_dim);
-            } else {
-                w.run_m[q] = w.span_m[q];
-                w.run_l[q] = w.span_l[q];
-                memcpy(w.run_o + q * v_dim, w.span_o + q * v_dim, v_dim * sizeof(float));
-            }
-        }
+    for (size_t i = (size_t)a->seen[0].first / KERN_SPAN; i < end; i++) {
+        span_visit(&w, i, next_span(a, i, end));
     }
     for (size_t q = 0; q < w.n; q++) {
-        finish(&w, q, &w.run_m[q], &w.run_l[q], w.run_o + q * v_dim);
+        finish(&w, q, &w.run_m[q], &w.run_l[q], w.run_o + q * a->layer->v_dim);
     }
 }
 
 void attn_walk_spans(const attn_ops *ops, const kern_attn *a, size_t span0, size_t span1, float *parts)
 {
-    const walk w = walk_of(ops, a);
-    size_t v_dim = a->layer->v_dim;
+    walk w = walk_of(ops, a);
     queries_gather(&w);
     for (size_t i = span0; i < span1; i++) {
-        const unsigned char *after = i + 1 < span1 ? ahead_of(a, (i + 1) * SPAN_PAGES, 0, a->next) : a->next;
-        some who = span_visit(&w, i, after, w.span_o, w.span_m, w.span_l);
-        for (size_t q = who.r0 * a->n_q; q < who.r1 * a->n_q; q++) {
-            float *part = parts + ((i - span0) * w.n + q) * KERN_ATTN_PART(v_dim);
-            memcpy(part, w.span_o + q * v_dim, v_dim * sizeof(float));
-            part[v_dim] = w.span_m[q];
-            part[v_dim + 1] = w.span_l[q];
-        }
+        w.parts = parts + (i - span0) * w.n * KERN_ATTN_PART(a->layer->v_dim);
+        span_visit(&w, i, next_span(a, i, span1));
     }
 }
 

@@ -1,7 +1,10 @@
 /*
- * attn_walk: how every set with vectors goes through attention (kern_attn): spans outside, then the pages of a span,
- * then the query heads of all rows in blocks. The walk is plain C and knows who sees what; the arithmetic of a page
- * is a table of functions, one per set. A page of one KV head is widened to fp32 once for all query heads.
+ * attn_walk: how every set with vectors goes through attention (kern_attn): spans outside, then blocks of query heads
+ * (of all rows), then the pages of a span. The walk is plain C and knows who sees what; the arithmetic of a page is a
+ * table of functions, one per set.
+ *
+ * A page of one KV head is widened to fp32 once for all blocks: the whole span lies in the second cache while each block
+ * passes over it, its scores and values in the first. With a single block (one row decoding) only one page is kept.
  *
  * Internal to kern/.
  */
@@ -15,21 +18,24 @@
 typedef struct attn_ops {
     size_t block; /* query heads done at once, at most ATTN_BLOCK_MAX */
     /*
-     * The K, or the V, of one head of a page as fp32: [k_dim][32], [32][v_dim]. In room, or as it lies there if it is
-     * fp32 already. The same number of bytes from ahead on are brought into the caches.
+     * The K, or the V, of one head of a page as fp32 into room: [k_dim][32], [32][v_dim]. The same number of bytes from
+     * ahead on are brought into the caches.
      */
-    const float *(*keys)(float *room, const unsigned char *k, size_t k_dim, kv_type type,
-                         const unsigned char *ahead);
-    const float *(*values)(float *room, const unsigned char *v, size_t v_dim, kv_type type,
-                           const unsigned char *ahead);
+    void (*keys)(float *room, const unsigned char *k, size_t k_dim, kv_type type, const unsigned char *ahead);
+    void (*values)(float *room, const unsigned char *v, size_t v_dim, kv_type type,
+                   const unsigned char *ahead);
     /* K [k_dim][32] -> V [32][v_dim], its first v_dim rows turned */
     void (*turn)(float *v, const float *k, size_t v_dim);
-    /* Dot products of n <= block query heads with the 32 positions: q [k_dim][n], p rows KERN_ATTN_P_PITCH apart. */
-    void (*scores)(const float *k, size_t k_dim, const float *q, size_t n, float *p);
-    /* Dot products of positions first … last of a span (p[0] is its first position) become weights; what lies
-     * beside them within the same sixteen may be anything and becomes +0. */
-    void (*softmax)(const kern_attn *a, float *p, size_t first, size_t last, float *m, float *l);
-    /* o[i] = fma(p[i][j], V[j], o[i]) for slots j0 … j1 and n <= block query heads; o rows v_dim apart. */
+    /* Dot products of n <= block query heads with the 32 positions, times scale: q [k_dim][n], p rows
+     * KERN_ATTN_P_PITCH apart. */
+    void (*scores)(const float *k, size_t k_dim, const float *q, size_t n, float scale, float *p);
+    /* Scores of positions first … last of a span (p[0] is its first position) pass the soft cap, if there is one; the
+     * largest. */
+    float (*largest)(float *p, size_t first, size_t last, float soft_cap);
+    /* Scores of the same positions become weights, m being the largest; their sum. What lies beside them within the same
+     * sixteen may be anything and becomes +0. */
+    float (*weights)(float *p, size_t first, size_t last, float m);
+    /* o[i] = fma(p[i][j], V[j], o[i]) for j0 <= j <= j1 and n <= block query heads; o rows v_dim apart. */
     void (*weigh)(const float *v, size_t v_dim, const float *p, float *o, size_t j0, size_t j1, size_t n);
     /* (m, l, o) = itself merged with (m2, l2, o2); o2 = NULL is all zeros. */
     void (*merge)(float *m, float *l, float *o, float m2, float l2, const float *o2, size_t v_dim);

@@ -89,9 +89,10 @@ typedef struct kern_attn {
 #define KERN_ATTN_FLOOR (-69.0f)
 /* From the scores of one query head to those of the next: not a multiple of what the first cache folds onto itself. */
 #define KERN_ATTN_P_PITCH (KERN_SPAN + 16)
-#define KERN_ATTN_SCRATCH(n, k_dim, v_dim)                                                                  \
-    ((size_t)KV_PAGE_TOKENS * ((size_t)(k_dim) + (size_t)(v_dim)) +                                         \
-     (size_t)(n) * ((size_t)(k_dim) + (size_t)KERN_ATTN_P_PITCH + 2 * (size_t)(v_dim) + 4))
+#define KERN_ATTN_SCRATCH(n, k_dim, v_dim)                     \
+    ((size_t)KERN_SPAN * ((size_t)(k_dim) + (size_t)(v_dim)) + \
+     8 * ((size_t)KERN_ATTN_P_PITCH + (size_t)(v_dim)) +       \
+     (size_t)(n) * ((size_t)(k_dim) + (size_t)(v_dim) + 2))
 /* What a span comes to, for one query head: o [v_dim], m, l. */
 #define KERN_ATTN_PART(v_dim) ((size_t)(v_dim) + 2)
 

@@ -1,6 +1,6 @@
 #include "model/attend.h"
 
-#define TILE_QUERIES     64 /* enough that widening a page is a few percent of what is done with it */
+#define TILE_QUERIES     128 /* enough that widening a page is a few percent of what is done with it */
 #define TASKS_PER_THREAD 4
 
 size_t attend_tile_rows(const model_shape *s)

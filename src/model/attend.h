@@ -48,7 +48,7 @@ typedef struct attend {
     const kv_layer *kv; /* of the present layer */
 } attend;
 
-/* Rows of a tile: as many as have 64 query heads for one KV head, but a power of two. */
+/* Rows of a tile: as many as have 128 query heads for one KV head, but a power of two. */
 size_t attend_tile_rows(const model_shape *s);
 /* Floats of scratch of one thread. */
 size_t attend_scratch(const model_shape *s);

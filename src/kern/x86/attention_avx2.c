@@ -80,40 +80,40 @@ static void codes_widen_v(float *out, const unsigned char *from, size_t dim, con
     }
 }
 
-static const float *floats_widen(const unsigned char *from, size_t dim, const unsigned char *ahead)
+static void floats_copy(float *out, const unsigned char *from, size_t dim, const unsigned char *ahead)
 {
-    for (size_t i = 0; i < dim * KV_PAGE_TOKENS * sizeof(float); i += LINE) {
+    size_t n = dim * KV_PAGE_TOKENS * sizeof(float);
+    for (size_t i = 0; i < n; i += LINE) {
         fetch(ahead + i);
     }
-    return (const float *)(const void *)from;
+    memcpy(out, from, n);
 }
 
-static const float *keys(float *room, const unsigned char *k, size_t k_dim, kv_type type,
-                         const unsigned char *ahead)
+static void keys(float *room, const unsigned char *k, size_t k_dim, kv_type type, const unsigned char *ahead)
 {
     switch (type) {
     case KV_F32:
-        return floats_widen(k, k_dim, ahead);
+        floats_copy(room, k, k_dim, ahead);
+        break;
     case KV_F16:
         halves_widen(room, k, k_dim * KV_PAGE_TOKENS, KV_F16, ahead);
-        return room;
+        break;
     case KV_BF16:
         halves_widen(room, k, k_dim * KV_PAGE_TOKENS, KV_BF16, ahead);
-        return room;
+        break;
     default:
         codes_widen_k(room, k, k_dim, ahead);
-        return room;
     }
 }
 
-static const float *values(float *room, const unsigned char *v, size_t v_dim, kv_type type,
-                           const unsigned char *ahead)
+static void values(float *room, const unsigned char *v, size_t v_dim, kv_type type,
+                   const unsigned char *ahead)
 {
-    if (type != KV_Q8_0) {
-        return keys(room, v, v_dim, type, ahead);
+    if (type == KV_Q8_0) {
+        codes_widen_v(room, v, v_dim, ahead);
+    } else {
+        keys(room, v, v_dim, type, ahead);
     }
-    codes_widen_v(room, v, v_dim, ahead);
-    return room;
 }
 
 /* Eight rows of eight columns, k rows 32 apart, into v rows v_dim apart. */
@@ -158,7 +158,8 @@ void attn_turn_avx2(float *v, const float *k, size_t v_dim)
 }
 
 /* n query heads (constant). */
-MM_INLINE void scores_block(const float *k, size_t k_dim, const float *q, float *p, const size_t n)
+MM_INLINE void scores_block(const float *k, size_t k_dim, const float *q, float scale, float *p,
+                            const size_t n)
 {
     __m256 acc[BLOCK][PAGE_VECS];
     MM_UNROLL
@@ -187,19 +188,20 @@ MM_INLINE void scores_block(const float *k, size_t k_dim, const float *q, float 
     for (size_t i = 0; i < n; i++) {
         MM_UNROLL
         for (size_t x = 0; x < PAGE_VECS; x++) {
-            _mm256_storeu_ps(p + i * KERN_ATTN_P_PITCH + LANES * x, acc[i][x]);
+            _mm256_storeu_ps(p + i * KERN_ATTN_P_PITCH + LANES * x,
+                             _mm256_mul_ps(acc[i][x], _mm256_set1_ps(scale)));
         }
     }
 }
 
-static void scores(const float *k, size_t k_dim, const float *q, size_t n, float *p)
+static void scores(const float *k, size_t k_dim, const float *q, size_t n, float scale, float *p)
 {
     if (n == 3) {
-        scores_block(k, k_dim, q, p, 3);
+        scores_block(k, k_dim, q, scale, p, 3);
     } else if (n == 2) {
-        scores_block(k, k_dim, q, p, 2);
+        scores_block(k, k_dim, q, scale, p, 2);
     } else {
-        scores_block(k, k_dim, q, p, 1);
+        scores_block(k, k_dim, q, scale, p, 1);
     }
 }
 
@@ -294,19 +296,42 @@ static float max_lane(__m256 v)
     return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
 }
 
-/* Eight dot products become scores; those not seen are kept out of *most. */
-MM_INLINE void scores_finish(const kern_attn *a, float *p, __m256 counts, __m256 *most)
+/* All of a span. */
+static float largest_of_whole(const float *p)
 {
-    __m256 x = _mm256_mul_ps(_mm256_loadu_ps(p), _mm256_set1_ps(a->scale));
-    if (a->soft_cap > 0) {
-        const __m256 cap = _mm256_set1_ps(a->soft_cap);
-        x = _mm256_mul_ps(cap, v8_tanh(_mm256_div_ps(x, cap)));
+    __m256 most[4];
+    MM_UNROLL
+    for (size_t i = 0; i < 4; i++) {
+        most[i] = _mm256_loadu_ps(p + LANES * i);
     }
-    *most = _mm256_max_ps(*most, _mm256_blendv_ps(_mm256_set1_ps(-INFINITY), x, counts));
-    _mm256_storeu_ps(p, x);
+    for (size_t j = 4 * LANES; j < KERN_SPAN; j += 4 * LANES) {
+        MM_UNROLL
+        for (size_t i = 0; i < 4; i++) {
+            most[i] = _mm256_max_ps(most[i], _mm256_loadu_ps(p + j + LANES * i));
+        }
+    }
+    return max_lane(_mm256_max_ps(_mm256_max_ps(most[0], most[1]), _mm256_max_ps(most[2], most[3])));
 }
 
-/* exp of -87 <= x <= 0 or NaN: v8_exp, whose two exact scalings are one where no result is denormal. */
+static float largest(float *p, size_t first, size_t last, float soft_cap)
+{
+    const __m256 cap = _mm256_set1_ps(soft_cap), none = _mm256_set1_ps(-INFINITY);
+    __m256 most = none;
+    if (first == 0 && last == KERN_SPAN - 1 && !(soft_cap > 0)) {
+        return largest_of_whole(p);
+    }
+    for (size_t j = first / LANES * LANES; j <= last; j += LANES) {
+        __m256 score = _mm256_loadu_ps(p + j);
+        if (soft_cap > 0) {
+            score = _mm256_mul_ps(cap, v8_tanh(_mm256_div_ps(score, cap)));
+            _mm256_storeu_ps(p + j, score);
+        }
+        most = _mm256_max_ps(most, _mm256_blendv_ps(none, score, seen(first, last, j)));
+    }
+    return max_lane(most);
+}
+
+/* exp of -87 <= x <= 0 or NaN, anything below: v8_exp, whose two exact scalings are one where no result is denormal. */
 MM_INLINE __m256 exp_below(__m256 x)
 {
     const __m256 round = _mm256_set1_ps(FM_ROUND);
@@ -319,40 +344,42 @@ MM_INLINE __m256 exp_below(__m256 x)
     q = _mm256_fmadd_ps(q, r, _mm256_set1_ps(FM_EXP_Q1));
     q = _mm256_fmadd_ps(q, r, _mm256_set1_ps(FM_EXP_Q0));
     __m256 p = _mm256_add_ps(_mm256_fmadd_ps(_mm256_mul_ps(r, r), q, r), _mm256_set1_ps(1.0f));
-    __m256i k = _mm256_sub_epi32(_mm256_castps_si256(t), _mm256_set1_epi32((int)FM_ROUND_BITS));
-    return _mm256_mul_ps(p, v8_pow2(k));
+    /* the low bits of t are n, in two's complement; what stands above them is shifted out */
+    __m256i pow2 =
+        _mm256_add_epi32(_mm256_slli_epi32(_mm256_castps_si256(t), 23), _mm256_set1_epi32(127 << 23));
+    return _mm256_mul_ps(p, _mm256_castsi256_ps(pow2));
 }
 
 /* Eight scores become exp(score - m), +0 where not seen or below the floor, and are added to their lanes. */
 MM_INLINE void scores_exp(float *p, __m256 m, __m256 counts, __m256 *lanes)
 {
-    const __m256 floor = _mm256_set1_ps(KERN_ATTN_FLOOR);
     __m256 below = _mm256_sub_ps(_mm256_loadu_ps(p), m);
-    counts = _mm256_and_ps(counts, _mm256_cmp_ps(below, floor, _CMP_NLT_UQ));
-    /* a NaN stays: it is max's second operand */
-    __m256 e = _mm256_and_ps(exp_below(_mm256_max_ps(floor, below)), counts);
+    /* not less: a NaN stays one */
+    __m256 above = _mm256_cmp_ps(below, _mm256_set1_ps(KERN_ATTN_FLOOR), _CMP_NLT_UQ);
+    __m256 e = _mm256_and_ps(exp_below(below), _mm256_and_ps(counts, above));
     *lanes = _mm256_add_ps(*lanes, e);
     _mm256_storeu_ps(p, e);
 }
 
-/* Sixteen positions at a time: the lanes of rule 6. */
-static void softmax(const kern_attn *a, float *p, size_t first, size_t last, float *m_out, float *l_out)
+/* The lanes of rule 6. */
+static float weights(float *p, size_t first, size_t last, float m)
 {
-    size_t begin = first / 16 * 16;
-    __m256 most = _mm256_set1_ps(-INFINITY);
-    for (size_t j = begin; j <= last; j += 16) {
-        scores_finish(a, p + j, seen(first, last, j), &most);
-        scores_finish(a, p + j + 8, seen(first, last, j + 8), &most);
-    }
-    float m = max_lane(most);
+    const __m256 most = _mm256_set1_ps(m);
     __m256 lo = _mm256_setzero_ps();
     __m256 hi = _mm256_setzero_ps();
-    for (size_t j = begin; j <= last; j += 16) {
-        scores_exp(p + j, _mm256_set1_ps(m), seen(first, last, j), &lo);
-        scores_exp(p + j + 8, _mm256_set1_ps(m), seen(first, last, j + 8), &hi);
+    if (first == 0 && last == KERN_SPAN - 1) {
+        const __m256 all = _mm256_castsi256_ps(_mm256_set1_epi32(-1));
+        for (size_t j = 0; j < KERN_SPAN; j += 16) {
+            scores_exp(p + j, most, all, &lo);
+            scores_exp(p + j + 8, most, all, &hi);
+        }
+        return v16_sum(lo, hi);
     }
-    *m_out = m;
-    *l_out = v16_sum(lo, hi);
+    for (size_t j = first / 16 * 16; j <= last; j += 16) {
+        scores_exp(p + j, most, seen(first, last, j), &lo);
+        scores_exp(p + j + 8, most, seen(first, last, j + 8), &hi);
+    }
+    return v16_sum(lo, hi);
 }
 
 static void merge(float *m, float *l, float *o, float m2, float l2, const float *o2, size_t v_dim)
@@ -383,7 +410,8 @@ static const attn_ops ops = {
     .values = values,
     .turn = attn_turn_avx2,
     .scores = scores,
-    .softmax = softmax,
+    .largest = largest,
+    .weights = weights,
     .weigh = weigh,
     .merge = merge,
     .divide = divide,

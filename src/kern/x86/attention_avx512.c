@@ -76,44 +76,45 @@ static void codes_widen_v(float *out, const unsigned char *from, size_t dim, con
     }
 }
 
-static const float *floats_widen(const unsigned char *from, size_t dim, const unsigned char *ahead)
+static void floats_copy(float *out, const unsigned char *from, size_t dim, const unsigned char *ahead)
 {
-    for (size_t i = 0; i < dim * KV_PAGE_TOKENS * sizeof(float); i += LINE) {
+    size_t n = dim * KV_PAGE_TOKENS * sizeof(float);
+    for (size_t i = 0; i < n; i += LINE) {
         fetch(ahead + i);
     }
-    return (const float *)(const void *)from;
+    memcpy(out, from, n);
 }
 
-static const float *keys(float *room, const unsigned char *k, size_t k_dim, kv_type type,
-                         const unsigned char *ahead)
+static void keys(float *room, const unsigned char *k, size_t k_dim, kv_type type, const unsigned char *ahead)
 {
     switch (type) {
     case KV_F32:
-        return floats_widen(k, k_dim, ahead);
+        floats_copy(room, k, k_dim, ahead);
+        break;
     case KV_F16:
         halves_widen(room, k, k_dim * KV_PAGE_TOKENS, KV_F16, ahead);
-        return room;
+        break;
     case KV_BF16:
         halves_widen(room, k, k_dim * KV_PAGE_TOKENS, KV_BF16, ahead);
-        return room;
+        break;
     default:
         codes_widen_k(room, k, k_dim, ahead);
-        return room;
     }
 }
 
-static const float *values(float *room, const unsigned char *v, size_t v_dim, kv_type type,
-                           const unsigned char *ahead)
+static void values(float *room, const unsigned char *v, size_t v_dim, kv_type type,
+                   const unsigned char *ahead)
 {
-    if (type != KV_Q8_0) {
-        return keys(room, v, v_dim, type, ahead);
+    if (type == KV_Q8_0) {
+        codes_widen_v(room, v, v_dim, ahead);
+    } else {
+        keys(room, v, v_dim, type, ahead);
     }
-    codes_widen_v(room, v, v_dim, ahead);
-    return room;
 }
 
 /* n query heads (constant). */
-MM_INLINE void scores_block(const float *k, size_t k_dim, const float *q, float *p, const size_t n)
+MM_INLINE void scores_block(const float *k, size_t k_dim, const float *q, float scale, float *p,
+                            const size_t n)
 {
     __m512 acc[BLOCK][2];
     MM_UNROLL
@@ -133,37 +134,37 @@ MM_INLINE void scores_block(const float *k, size_t k_dim, const float *q, float 
     }
     MM_UNROLL
     for (size_t i = 0; i < n; i++) {
-        _mm512_storeu_ps(p + i * KERN_ATTN_P_PITCH, acc[i][0]);
-        _mm512_storeu_ps(p + i * KERN_ATTN_P_PITCH + LANES, acc[i][1]);
+        _mm512_storeu_ps(p + i * KERN_ATTN_P_PITCH, _mm512_mul_ps(acc[i][0], _mm512_set1_ps(scale)));
+        _mm512_storeu_ps(p + i * KERN_ATTN_P_PITCH + LANES, _mm512_mul_ps(acc[i][1], _mm512_set1_ps(scale)));
     }
 }
 
-static void scores(const float *k, size_t k_dim, const float *q, size_t n, float *p)
+static void scores(const float *k, size_t k_dim, const float *q, size_t n, float scale, float *p)
 {
     switch (n) {
     case 1:
-        scores_block(k, k_dim, q, p, 1);
+        scores_block(k, k_dim, q, scale, p, 1);
         return;
     case 2:
-        scores_block(k, k_dim, q, p, 2);
+        scores_block(k, k_dim, q, scale, p, 2);
         return;
     case 3:
-        scores_block(k, k_dim, q, p, 3);
+        scores_block(k, k_dim, q, scale, p, 3);
         return;
     case 4:
-        scores_block(k, k_dim, q, p, 4);
+        scores_block(k, k_dim, q, scale, p, 4);
         return;
     case 5:
-        scores_block(k, k_dim, q, p, 5);
+        scores_block(k, k_dim, q, scale, p, 5);
         return;
     case 6:
-        scores_block(k, k_dim, q, p, 6);
+        scores_block(k, k_dim, q, scale, p, 6);
         return;
     case 7:
-        scores_block(k, k_dim, q, p, 7);
+        scores_block(k, k_dim, q, scale, p, 7);
         return;
     default:
-        scores_block(k, k_dim, q, p, BLOCK);
+        scores_block(k, k_dim, q, scale, p, BLOCK);
     }
 }
 
@@ -260,7 +261,7 @@ MM_INLINE __mmask16 seen(size_t first, size_t last, size_t j)
     return w16_mask(after) & (__mmask16)~w16_mask(before);
 }
 
-/* exp of -87 <= x <= 0 or NaN in these lanes, +0 in the others: w16_exp, whose two exact scalings are one where no
+/* exp of -87 <= x <= 0 or NaN in these lanes, +0 in the others, which may hold anything: w16_exp, whose two exact scalings are one where no
  * result is denormal. */
 MM_INLINE __m512 exp_below(__mmask16 lanes, __m512 x)
 {
@@ -276,33 +277,57 @@ MM_INLINE __m512 exp_below(__mmask16 lanes, __m512 x)
     return _mm512_maskz_scalef_ps(lanes, p, n);
 }
 
-static void softmax(const kern_attn *a, float *p, size_t first, size_t last, float *m_out, float *l_out)
+/* All of a span. */
+static float largest_of_whole(const float *p)
 {
-    size_t begin = first / LANES * LANES;
-    const __m512 scale = _mm512_set1_ps(a->scale);
-    __m512 most = _mm512_set1_ps(-INFINITY);
-    for (size_t j = begin; j <= last; j += LANES) {
-        __m512 x = _mm512_mul_ps(_mm512_loadu_ps(p + j), scale);
-        if (a->soft_cap > 0) {
-            const __m512 cap = _mm512_set1_ps(a->soft_cap);
-            x = _mm512_mul_ps(cap, w16_tanh(_mm512_div_ps(x, cap)));
-        }
-        most = _mm512_mask_max_ps(most, seen(first, last, j), most, x);
-        _mm512_storeu_ps(p + j, x);
+    __m512 most[4];
+    MM_UNROLL
+    for (size_t i = 0; i < KERN_SPAN / LANES; i++) {
+        __m512 score = _mm512_loadu_ps(p + i * LANES);
+        most[i % 4] = i < 4 ? score : _mm512_max_ps(most[i % 4], score);
     }
-    float m = _mm512_reduce_max_ps(most);
-    const __m512 floor = _mm512_set1_ps(KERN_ATTN_FLOOR);
+    return _mm512_reduce_max_ps(
+        _mm512_max_ps(_mm512_max_ps(most[0], most[1]), _mm512_max_ps(most[2], most[3])));
+}
+
+static float largest(float *p, size_t first, size_t last, float soft_cap)
+{
+    const __m512 cap = _mm512_set1_ps(soft_cap);
+    __m512 most = _mm512_set1_ps(-INFINITY);
+    if (first == 0 && last == KERN_SPAN - 1 && !(soft_cap > 0)) {
+        return largest_of_whole(p);
+    }
+    for (size_t j = first / LANES * LANES; j <= last; j += LANES) {
+        __m512 score = _mm512_loadu_ps(p + j);
+        if (soft_cap > 0) {
+            score = _mm512_mul_ps(cap, w16_tanh(_mm512_div_ps(score, cap)));
+            _mm512_storeu_ps(p + j, score);
+        }
+        most = _mm512_mask_max_ps(most, seen(first, last, j), most, score);
+    }
+    return _mm512_reduce_max_ps(most);
+}
+
+/* Sixteen weights, these lanes of them. */
+MM_INLINE __m512 weights_of(__m512 score, __m512 most, __mmask16 lanes)
+{
+    __m512 below = _mm512_sub_ps(score, most);
+    /* not less: a NaN stays one */
+    return exp_below(_mm512_mask_cmp_ps_mask(lanes, below, _mm512_set1_ps(KERN_ATTN_FLOOR), _CMP_NLT_UQ),
+                     below);
+}
+
+static float weights(float *p, size_t first, size_t last, float m)
+{
+    const __m512 most = _mm512_set1_ps(m);
     __m512 lanes = _mm512_setzero_ps();
-    for (size_t j = begin; j <= last; j += LANES) {
-        __m512 below = _mm512_sub_ps(_mm512_loadu_ps(p + j), _mm512_set1_ps(m));
-        __mmask16 counts = _mm512_mask_cmp_ps_mask(seen(first, last, j), below, floor, _CMP_NLT_UQ);
-        /* a NaN stays: it is max's second operand */
-        __m512 e = exp_below(counts, _mm512_max_ps(floor, below));
+    bool whole = first == 0 && last == KERN_SPAN - 1;
+    for (size_t j = first / LANES * LANES; j <= last; j += LANES) {
+        __m512 e = weights_of(_mm512_loadu_ps(p + j), most, whole ? 0xFFFF : seen(first, last, j));
         lanes = _mm512_add_ps(lanes, e);
         _mm512_storeu_ps(p + j, e);
     }
-    *m_out = m;
-    *l_out = w16_sum(lanes);
+    return w16_sum(lanes);
 }
 
 static void merge(float *m, float *l, float *o, float m2, float l2, const float *o2, size_t v_dim)
@@ -335,7 +360,8 @@ static const attn_ops ops = {
     .values = values,
     .turn = attn_turn_avx2,
     .scores = scores,
-    .softmax = softmax,
+    .largest = largest,
+    .weights = weights,
     .weigh = weigh,
     .merge = merge,
     .divide = divide,
