@@ -116,14 +116,8 @@ static size_t param_index(const char *params, const jstr *name)
     return name ? SIZE_MAX : i;
 }
 
-jv jinja_call_builtin(jrt *rt, const jbuiltin *b, const char *what, jv self, const jargs *a)
+static jv call_bound(jrt *rt, const jbuiltin *b, const char *what, jv self, const jargs *a)
 {
-    if (!b->fn) {
-        jrt_fail(rt, "the %s '%s' is not supported", what, b->name);
-    }
-    if (b->params[0] == '*') {
-        return b->fn(rt, self, a);
-    }
     jv slots[JARGS_MAX];
     size_t n = param_index(b->params, NULL);
     if (a->n_pos > n) {
@@ -150,13 +144,24 @@ jv jinja_call_builtin(jrt *rt, const jbuiltin *b, const char *what, jv self, con
     return b->fn(rt, self, &(jargs){.pos = slots, .n_pos = n});
 }
 
+jv jinja_call_builtin(jrt *rt, const jbuiltin *b, const char *what, jv self, const jargs *a)
+{
+    if (!b->fn) {
+        jrt_fail(rt, "the %s '%s' is not supported", what, b->name);
+    }
+    jinja_deeper(rt); /* map("map", …) calls itself */
+    jv v = b->params[0] == '*' ? b->fn(rt, self, a) : call_bound(rt, b, what, self, a);
+    rt->depth--;
+    return v;
+}
+
 static const jbuiltin *named_builtin(jrt *rt, jv name, const jbuiltin *(*find)(const char *, size_t),
                                      const char *what)
 {
     const jbuiltin *b = name.type == J_STR ? find(name.s->s, name.s->len) : NULL;
     if (!b) {
         const jstr *s = jv_str(rt, name);
-        jrt_fail(rt, "no %s named '%.*s'", what, s->len < 60 ? (int)s->len : 60, s->s);
+        jrt_fail(rt, "No %s named '%.*s'.", what, s->len < 60 ? (int)s->len : 60, s->s);
     }
     return b;
 }

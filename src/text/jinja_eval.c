@@ -119,7 +119,7 @@ static jv eval_filter(jrt *rt, const jnode *n)
     const jname *name = &rt->t->names[n->sym];
     rt->at = n->at;
     if (!n->builtin) {
-        jrt_fail(rt, "no filter named '%.*s'", name->len < 60 ? (int)name->len : 60, name->s);
+        jrt_fail(rt, "No filter named '%.*s'.", name->len < 60 ? (int)name->len : 60, name->s);
     }
     return jinja_call_builtin(rt, n->builtin, "filter", v, &a);
 }
@@ -131,7 +131,7 @@ static jv eval_test(jrt *rt, const jnode *n)
     const jname *name = &rt->t->names[n->sym];
     rt->at = n->at;
     if (!n->builtin) {
-        jrt_fail(rt, "no test named '%.*s'", name->len < 60 ? (int)name->len : 60, name->s);
+        jrt_fail(rt, "No test named '%.*s'.", name->len < 60 ? (int)name->len : 60, name->s);
     }
     return jinja_call_builtin(rt, n->builtin, "test", v, &a);
 }

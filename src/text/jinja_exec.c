@@ -121,7 +121,7 @@ jv jinja_filter_text(jrt *rt, const jnode *filter, jv text)
     const jname *name = &rt->t->names[filter->sym];
     rt->at = filter->at;
     if (!filter->builtin) {
-        jrt_fail(rt, "no filter named '%.*s'", name->len < 60 ? (int)name->len : 60, name->s);
+        jrt_fail(rt, "No filter named '%.*s'.", name->len < 60 ? (int)name->len : 60, name->s);
     }
     v = jinja_call_builtin(rt, filter->builtin, "filter", v, &a);
     rt->depth--;
@@ -198,6 +198,7 @@ static void run_loop(jrt *rt, const jnode *n, jv iterable, int64_t depth0)
     loop->scope = rt->scope;
     rt->scope->h.refs++;
     jscope *outer = rt->scope;
+    bool completed = false;
     for (; loop->i < items->n; loop->i++) {
         size_t temps = rt->n_temps;
         jrt_charge(rt, 1);
@@ -207,11 +208,12 @@ static void run_loop(jrt *rt, const jnode *n, jv iterable, int64_t depth0)
         jflow flow = jinja_exec(rt, n->body);
         leave_scope(rt, outer);
         jrt_release_temps(rt, temps);
+        completed = completed || flow == FLOW_ON;
         if (flow == FLOW_BREAK) {
             break;
         }
     }
-    if (items->n == 0 && n->d) {
+    if (!completed && n->d) { /* Jinja2's else: no round came to its end */
         enter_scope(rt, outer);
         if (jinja_exec(rt, n->d->body) != FLOW_ON) {
             jrt_fail(rt, "'break' or 'continue' outside of a loop");

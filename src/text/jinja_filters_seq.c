@@ -50,18 +50,10 @@ void jseq_sort(jrt *rt, jseq *items, const jv *keys, bool reverse)
     sorted->cap = cap;
 }
 
-/* What a value is compared by: its attribute ("a.b", or several with commas), in lower case. */
+/* What a value is compared by: its attribute ("a.b"), in lower case. */
 static jv key_of(jrt *rt, jv v, jv attribute, bool case_sensitive)
 {
     if (attribute.type != J_ABSENT && attribute.type != J_NONE) {
-        if (attribute.type == J_STR && memchr(attribute.s->s, ',', attribute.s->len)) {
-            const jseq *parts = jtext_split(rt, attribute.s, jstr_of(rt, ","), -1, false);
-            jseq *all = jseq_new(rt, SEQ_TUPLE, parts->n);
-            for (size_t i = 0; i < parts->n; i++) {
-                jseq_push(rt, all, key_of(rt, v, parts->at[i], case_sensitive));
-            }
-            return jv_of_seq(all);
-        }
         v = jv_get_path(rt, v, attribute);
     }
     return v.type == J_STR && !case_sensitive ? jv_of_str(jtext_map(rt, v.s, UNICODE_LOWER)) : v;
@@ -87,10 +79,28 @@ static jseq *copy(jrt *rt, jv v, jseq_kind kind)
     return q;
 }
 
+/* A tuple of what each of the attributes "a,b.c" is: so undefined ones are equal rather than an error. */
+static jv keys_of_sort(jrt *rt, jv v, jv attribute, bool case_sensitive)
+{
+    jseq *all = jseq_new(rt, SEQ_TUPLE, 1);
+    if (attribute.type != J_STR) {
+        jseq_push(rt, all, key_of(rt, v, attribute, case_sensitive));
+        return jv_of_seq(all);
+    }
+    const jseq *parts = jtext_split(rt, attribute.s, jstr_of(rt, ","), -1, false);
+    for (size_t i = 0; i < parts->n; i++) {
+        jseq_push(rt, all, key_of(rt, v, parts->at[i], case_sensitive));
+    }
+    return jv_of_seq(all);
+}
+
 static jv f_sort(jrt *rt, jv v, const jargs *a)
 {
-    jseq *q = copy(rt, v, SEQ_LIST);
-    jseq_sort(rt, q, keys_of(rt, q, a->pos[2], jarg_bool(a, 1, false))->at, jarg_bool(a, 0, false));
+    jseq *q = copy(rt, v, SEQ_LIST), *keys = jseq_new(rt, SEQ_LIST, q->n);
+    for (size_t i = 0; i < q->n; i++) {
+        jseq_push(rt, keys, keys_of_sort(rt, q->at[i], a->pos[2], jarg_bool(a, 1, false)));
+    }
+    jseq_sort(rt, q, keys->at, jarg_bool(a, 0, false));
     return jv_of_seq(q);
 }
 
@@ -290,7 +300,7 @@ static jv f_first(jrt *rt, jv v, const jargs *a)
 
 static jv f_last(jrt *rt, jv v, const jargs *a)
 {
-    if (v.type == J_UNDEF || jv_is_list(v, SEQ_ITERATOR)) {
+    if (jv_is_list(v, SEQ_ITERATOR)) {
         jrt_fail(rt, "'%s' object is not reversible", jv_type_name(v));
     }
     const jseq *q = jv_iterate(rt, v);

@@ -98,7 +98,7 @@ static jv f_escape(jrt *rt, jv v, const jargs *a)
 
 static jv f_indent(jrt *rt, jv v, const jargs *a)
 {
-    jstr *s = jstr_concat(rt, jv_str(rt, v), jstr_of(rt, "\n"));
+    jstr *s = jv_binary(rt, '+', v, jv_of_str(jstr_of(rt, "\n"))).s; /* fails for what is no string */
     bool first = jarg_bool(a, 1, false), blank = jarg_bool(a, 2, false);
     jbuild by, b;
     jbuild_begin(rt, &by);
@@ -125,6 +125,9 @@ static jv f_indent(jrt *rt, jv v, const jargs *a)
 
 static jv f_truncate(jrt *rt, jv v, const jargs *a)
 {
+    if (v.type != J_STR && (int64_t)jv_len(rt, v) <= jarg_int(rt, a, 0, 255)) {
+        return v; /* as Jinja2 does with a list */
+    }
     jstr *s = jv_str(rt, v), *end = jarg_str(rt, a, 2, "...");
     int64_t length = jarg_int(rt, a, 0, 255), leeway = jarg_int(rt, a, 3, 5),
             n_end = (int64_t)jstr_chars(end);
@@ -312,6 +315,9 @@ static bool float_to_int(double f, int64_t *out)
 
 static jv f_int(jrt *rt, jv v, const jargs *a)
 {
+    if (v.type == J_UNDEF) {
+        jrt_fail_undefined(rt, v);
+    }
     jv r = jv_int(0);
     double f;
     bool ok = false;
@@ -327,6 +333,9 @@ static jv f_int(jrt *rt, jv v, const jargs *a)
 
 static jv f_float(jrt *rt, jv v, const jargs *a)
 {
+    if (v.type == J_UNDEF) {
+        jrt_fail_undefined(rt, v);
+    }
     jv r = jv_float(0);
     if (jv_is_number(v)) {
         r.f = jv_as_double(v);

@@ -353,7 +353,8 @@ jstr *jformat_percent(jrt *rt, const jstr *fmt, jv args)
         }
         percent_convert(&p, &b, &f, has_key ? v : next_arg(&p));
     }
-    bool mapping = args.type == J_DICT || (args.type == J_SEQ && args.q->kind != SEQ_TUPLE);
+    bool mapping =
+        args.type == J_DICT || args.type == J_UNDEF || (args.type == J_SEQ && args.q->kind != SEQ_TUPLE);
     if (!keyed && !mapping && p.next < (jv_is_list(args, SEQ_TUPLE) ? args.q->n : 1)) {
         jrt_fail(rt, "not all arguments converted during string formatting");
     }

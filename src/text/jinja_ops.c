@@ -352,7 +352,9 @@ static jv int_binary(jrt *rt, int op, int64_t a, int64_t b)
         break;
     }
     if (b == 0) {
-        jrt_fail(rt, op == '/' ? "division by zero" : "integer division or modulo by zero");
+        jrt_fail(rt, op == '/'   ? "division by zero"
+                     : op == '%' ? "integer modulo by zero"
+                                 : "integer division or modulo by zero");
     }
     if (op == '/') {
         return jv_float((double)a / (double)b);
@@ -780,8 +782,12 @@ jv jv_slice(jrt *rt, jv v, jv from, jv to, jv step)
     if (v.type == J_UNDEF) {
         jrt_fail_undefined(rt, v);
     }
-    if (!has_elements(v) || !is_bound(from) || !is_bound(to) || !is_bound(step)) {
-        return jv_undef_hint(rt, "the value cannot be sliced so");
+    if (!has_elements(v)) {
+        jrt_fail(rt, v.type == J_DICT ? "unhashable type: 'slice'" : "'%s' object is not subscriptable",
+                 jv_type_name(v));
+    }
+    if (!is_bound(from) || !is_bound(to) || !is_bound(step)) {
+        jrt_fail(rt, "slice indices must be integers or None or have an __index__ method");
     }
     int64_t n = (int64_t)jv_len(rt, v), by = step.type == J_NONE ? 1 : jv_as_int(step);
     if (by == 0) {

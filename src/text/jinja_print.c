@@ -207,8 +207,6 @@ void jv_print(jrt *rt, jbuild *b, jv v)
 {
     if (v.type == J_STR) {
         jbuild_str(rt, b, v.s);
-    } else if (v.type == J_UNDEF && v.u && v.u->kind == U_UNSAFE) {
-        jrt_fail_undefined(rt, v);
     } else if (v.type != J_UNDEF && v.type != J_ABSENT) {
         jv_repr(rt, b, v);
     }

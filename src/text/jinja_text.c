@@ -181,7 +181,7 @@ static void split_space(jrt *rt, jseq *q, jstr *s, int64_t max)
     size_t at = unicode_lstrip(s->s, s->len);
     while (at < s->len) {
         if (max-- == 0) {
-            push_slice(rt, q, s, at, at + unicode_rstrip(s->s + at, s->len - at));
+            push_slice(rt, q, s, at, s->len);
             return;
         }
         size_t end = at;
@@ -198,8 +198,7 @@ static void rsplit_space(jrt *rt, jseq *q, jstr *s, int64_t max)
     size_t end = unicode_rstrip(s->s, s->len);
     while (end > 0) {
         if (max-- == 0) {
-            size_t from = unicode_lstrip(s->s, end);
-            push_slice(rt, q, s, from, end);
+            push_slice(rt, q, s, 0, end);
             return;
         }
         size_t at = end;

@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "text/jinja_ops.h"
+#include "text/jinja_run.h"
 
 #define BLOCK_OVERHEAD 16 /* what an allocation costs beside its bytes */
 
@@ -350,10 +351,12 @@ static uint64_t hash_value(jrt *rt, jv v)
     case J_SEQ:
         if (v.q->kind == SEQ_TUPLE) {
             h = 7;
+            jinja_deeper(rt);
             for (size_t i = 0; i < v.q->n; i++) {
                 jrt_charge(rt, 1);
                 h = h * 31 + hash_value(rt, v.q->at[i]);
             }
+            rt->depth--;
             return h ? h : 1;
         }
         if (v.q->kind == SEQ_LIST) {
