@@ -41,6 +41,7 @@ typedef enum json_type {
  * JSON_MAX_DEPTH means JSON_MAX_DEPTH. */
 status json_parse(const char *text, size_t len, size_t max_depth, json_doc **out, err *e);
 void json_doc_free(json_doc *d);
+size_t json_doc_bytes(const json_doc *d); /* of memory that it holds, about */
 const json *json_root(const json_doc *d);
 
 json_type json_kind(const json *v);
@@ -84,5 +85,8 @@ void json_w_f64(json_w *w, double v);               /* shortest text that reads 
 void json_w_fixed(json_w *w, double v, int digits); /* %.*f, for times and rates */
 void json_w_bool(json_w *w, bool v);
 void json_w_null(json_w *w);
+/* A whole value, so that reading it gives an equal one: a float literal stays one. Recursion as deep as it
+ * nests, at most JSON_MAX_DEPTH. */
+void json_w_json(json_w *w, const json *v);
 
 #endif

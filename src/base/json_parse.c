@@ -343,6 +343,11 @@ status json_parse(const char *text, size_t len, size_t max_depth, json_doc **out
     return st;
 }
 
+size_t json_doc_bytes(const json_doc *d)
+{
+    return d ? sizeof *d + d->mem.used_bytes : 0;
+}
+
 void json_doc_free(json_doc *d)
 {
     if (d) {

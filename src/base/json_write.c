@@ -8,8 +8,9 @@
 #include "base/json.h"
 #include "base/utf8.h"
 
-#define NUMBER_BYTES  400 /* %.17f of the largest double takes 328 */
-#define INTEGER_BYTES 20  /* of 2^64 - 1, and of -2^63 with its sign */
+#define NUMBER_BYTES      400  /* %.17f of the largest double takes 328 */
+#define INTEGER_BYTES     20   /* of 2^64 - 1, and of -2^63 with its sign */
+#define SHORT_FLOAT_BELOW 1e15 /* larger ones show their exponent anyway */
 
 static void put(json_w *w, const char *s, size_t n)
 {
@@ -223,4 +224,70 @@ void json_w_bool(json_w *w, bool v)
 void json_w_null(json_w *w)
 {
     put_value(w, "null", 4);
+}
+
+/* "1.0" is read as a float, "1" would not be. */
+static void put_float(json_w *w, double v)
+{
+    if (v == trunc(v) && fabs(v) < SHORT_FLOAT_BELOW) {
+        json_w_fixed(w, v, 1);
+    } else {
+        json_w_f64(w, v);
+    }
+}
+
+static bool put_member(void *ctx, const char *key, size_t key_len, const json *v)
+{
+    json_w_key(ctx, key);
+    json_w_json(ctx, v);
+    return true;
+}
+
+static void put_number(json_w *w, const json *v)
+{
+    int64_t i;
+    uint64_t u;
+    double f;
+    if (json_i64(v, &i)) {
+        json_w_i64(w, i);
+    } else if (json_u64(v, &u)) {
+        json_w_u64(w, u);
+    } else if (json_f64(v, &f)) {
+        put_float(w, f);
+    }
+}
+
+void json_w_json(json_w *w, const json *v)
+{
+    size_t len;
+    bool b;
+    const char *s;
+    switch (json_kind(v)) {
+    case JSON_NULL:
+        json_w_null(w);
+        break;
+    case JSON_BOOL:
+        json_w_bool(w, json_bool(v, &b) && b);
+        break;
+    case JSON_INT:
+    case JSON_DOUBLE:
+        put_number(w, v);
+        break;
+    case JSON_STRING:
+        s = json_string(v, &len);
+        json_w_str(w, s, len);
+        break;
+    case JSON_ARRAY:
+        json_w_arr_open(w);
+        for (size_t i = 0; i < json_len(v); i++) {
+            json_w_json(w, json_at(v, i));
+        }
+        json_w_arr_close(w);
+        break;
+    case JSON_OBJECT:
+        json_w_obj_open(w);
+        json_each(v, put_member, w);
+        json_w_obj_close(w);
+        break;
+    }
 }

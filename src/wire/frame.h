@@ -44,7 +44,7 @@
     X(limit) X(need) X(have) X(path) X(retry_after) X(ready) X(max_sessions) X(max_named_sessions)           \
     X(supports_cancel) X(protocol) X(pid) X(model) X(name) X(arch) X(quant) X(params) X(digest)              \
     X(context_length) X(vocab_size) X(modalities) X(capabilities) X(kernels) X(kv_pages) X(accepted)         \
-    X(delta) X(content) X(ids) X(logprobs) X(prompt_logprobs) X(logprob) X(text) X(bytes) X(top)             \
+    X(delta) X(content) X(reasoning) X(tool_call) X(index) X(arguments_delta) X(withdrawn) X(ids) X(logprobs) X(prompt_logprobs) X(logprob) X(text) X(bytes) X(top)             \
     X(progress) X(cached) X(processed) X(attach) X(embedding) X(now) X(prompt_digest)                        \
     X(cached_prompt_tokens) X(pieces) X(count) X(session) X(known) X(tokens) X(dirty) X(busy) X(stats)       \
     X(draining) FRAME_STATS_NUMBERS(X)
@@ -91,10 +91,31 @@ typedef struct frame_logprob {
     size_t n_top;
 } frame_logprob;
 
-/* What one step says. */
+typedef enum frame_delta_kind {
+    FRAME_DELTA_CONTENT,
+    FRAME_DELTA_REASONING,
+    FRAME_DELTA_CALL
+} frame_delta_kind;
+
+/* What a delta says of one call. Each call has a first delta, with id and name; then come its arguments, which
+ * joined are one JSON object; then `closed`. `withdrawn` may come instead or after it: what looked like a call
+ * was none, all said of it is void and its text follows as content. A call that is neither when the reply ends
+ * was cut. Calls are counted from 0 in `index`, and a withdrawn one's number is not used again. */
+typedef struct frame_call {
+    int32_t index;
+    wire_string id, name;  /* in the first delta of a call; data NULL in the others */
+    wire_string arguments; /* may be empty */
+    bool closed, withdrawn;
+} frame_call;
+
+/* What one step says. The deltas of a step that says several things come in frames of their own, in order; its
+ * ids (and logprobs) are in the last of them. So deltas without ids belong to the next frame with ids or, at the
+ * end, to the done frame. */
 typedef struct frame_step {
-    wire_string text;   /* may be empty; the plain dialect never sends an empty one */
-    const int32_t *ids; /* multiplexed: generated ids that this step processed */
+    wire_string text;      /* may be empty; the plain dialect never sends an empty one */
+    frame_delta_kind kind; /* of a delta */
+    frame_call call;       /* FRAME_DELTA_CALL: in place of text */
+    const int32_t *ids;    /* multiplexed: generated ids that this step processed */
     size_t n_ids;
     const frame_logprob *logprobs; /* [n_ids], or NULL: not asked for (the key is left out) */
 } frame_step;
@@ -197,12 +218,15 @@ void frame_put_value(json_w *w, const json *v);
 status frame_put_accepted(buf *out, wire_string id, const frame_accepted *a);
 /* Lower-case hex of SHA-256 over the ids as little-endian int32, and a NUL. */
 status frame_prompt_digest(const int32_t *ids, size_t n, char hex[SHA256_HEX_LEN + 1]);
-status frame_put_delta(buf *out, wire_string id, const frame_step *s); /* {"delta":{"content"},"ids", …} */
+/* {"delta":{"content" | "reasoning" | "tool_call"},"ids", …} */
+status frame_put_delta(buf *out, wire_string id, const frame_step *s);
 /* lp[i] is about prompt token i + 1; what is written begins with a null for token 0. */
 status frame_put_prompt_logprobs(buf *out, wire_string id, const frame_logprob *lp, size_t n);
 status frame_put_progress(buf *out, wire_string id, const frame_progress *p);
 status frame_put_tokens(buf *out, wire_string id, const int32_t *ids, const wire_string *pieces, size_t n);
 status frame_put_text(buf *out, wire_string id, wire_string text);
+status frame_put_rendered(buf *out, wire_string id, wire_string text,
+                          int64_t count); /* decoded: FRAME_TEXT */
 status frame_put_count(buf *out, wire_string id, int64_t count);
 status frame_put_session_info(buf *out, wire_string id, const frame_session *s);
 status frame_put_stats(buf *out, wire_string id, const frame_stats *s);
@@ -211,9 +235,12 @@ typedef struct frame {
     frame_kind kind;
     wire_string id;         /* data NULL if absent */
     wire_string session_id; /* data NULL if absent */
-    const char *text;       /* token, delta, text: the text; error: the message; else NULL. May hold NULs. */
+    const char *text; /* token, delta, text: the text ("" in a delta of a call); error: the message; else
+                               NULL. May hold NULs. */
     size_t text_len;
-    const int32_t *ids; /* token and delta (plain: none), tokens */
+    frame_delta_kind delta; /* delta */
+    frame_call call;        /* FRAME_DELTA_CALL */
+    const int32_t *ids;     /* token and delta (plain: none), tokens */
     size_t n_ids;
     const frame_logprob *logprobs; /* token and delta: [n_ids] or NULL; prompt_logprobs: from token 1 on */
     size_t n_logprobs;
@@ -231,7 +258,7 @@ typedef struct frame {
     frame_progress progress;
     frame_done done;
     frame_ready ready;
-    int64_t count;
+    int64_t count; /* count; text: of a rendered conversation, else FRAME_NO_NUMBER */
     frame_session session;
     frame_stats stats;
 

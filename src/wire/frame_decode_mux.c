@@ -178,16 +178,37 @@ static bool read_accepted(const json *o, frame_accepted *a, err *e)
            frame_get_i32(v, "cached_prompt_tokens", &a->cached_prompt_tokens, e);
 }
 
+static bool read_call(const json *delta, frame_call *c, err *e)
+{
+    const json *v;
+    if (!frame_get_object(delta, "tool_call", &v, e) || !frame_get_i32(v, "index", &c->index, e) ||
+        !frame_get_string(v, "arguments_delta", &c->arguments, e) || !frame_opt_string(v, "id", &c->id, e) ||
+        !frame_opt_string(v, "name", &c->name, e)) {
+        return false;
+    }
+    if (!c->id.data != !c->name.data) {
+        return frame_refuse(e, "tool_call", "with id and name, or without both");
+    }
+    return frame_opt_bool(v, "closed", &c->closed, e) && frame_opt_bool(v, "withdrawn", &c->withdrawn, e);
+}
+
 static bool read_delta(const json *o, frame *f, err *e)
 {
     const json *v;
-    wire_string content;
-    if (!frame_get_object(o, "delta", &v, e) || !frame_get_string(v, "content", &content, e)) {
-        return false;
+    wire_string text = {"", 0};
+    bool ok = frame_get_object(o, "delta", &v, e);
+    if (ok && json_get(v, "tool_call", NULL)) {
+        f->delta = FRAME_DELTA_CALL;
+        ok = read_call(v, &f->call, e);
+    } else if (ok && json_get(v, "reasoning", NULL)) {
+        f->delta = FRAME_DELTA_REASONING;
+        ok = frame_get_string(v, "reasoning", &text, e);
+    } else if (ok) {
+        ok = frame_get_string(v, "content", &text, e);
     }
-    f->text = content.data;
-    f->text_len = content.len;
-    return frame_read_step_ids(o, f, e);
+    f->text = text.data;
+    f->text_len = text.len;
+    return ok && frame_read_step_ids(o, f, e);
 }
 
 static bool read_progress(const json *o, frame_progress *p, err *e)
@@ -223,8 +244,9 @@ static bool read_text(const json *o, frame *f, err *e)
     if (ok) {
         f->text = text.data;
         f->text_len = text.len;
+        f->count = FRAME_NO_NUMBER;
     }
-    return ok;
+    return ok && (!json_get(o, "count", NULL) || frame_get_i64(o, "count", &f->count, e));
 }
 
 static bool read_session_info(const json *o, frame_session *s, err *e)

@@ -113,6 +113,32 @@ status frame_put_accepted(buf *out, wire_string id, const frame_accepted *a)
     return frame_line_end(&l);
 }
 
+static void put_call(json_w *w, const frame_call *c)
+{
+    json_w_obj_open(w);
+    FRAME_KEY(w, index);
+    json_w_i64(w, c->index);
+    if (c->id.data) {
+        FRAME_KEY(w, id);
+        frame_put_string(w, c->id);
+    }
+    if (c->name.data) {
+        FRAME_KEY(w, name);
+        frame_put_string(w, c->name);
+    }
+    FRAME_KEY(w, arguments_delta);
+    frame_put_string(w, c->arguments);
+    if (c->closed) {
+        FRAME_KEY(w, closed);
+        json_w_bool(w, true);
+    }
+    if (c->withdrawn) {
+        FRAME_KEY(w, withdrawn);
+        json_w_bool(w, true);
+    }
+    json_w_obj_close(w);
+}
+
 status frame_put_delta(buf *out, wire_string id, const frame_step *s)
 {
     frame_line l;
@@ -120,8 +146,16 @@ status frame_put_delta(buf *out, wire_string id, const frame_step *s)
     frame_line_begin(&l, out, id);
     FRAME_KEY(w, delta);
     json_w_obj_open(w);
-    FRAME_KEY(w, content);
-    frame_put_string(w, s->text);
+    if (s->kind == FRAME_DELTA_CALL) {
+        FRAME_KEY(w, tool_call);
+        put_call(w, &s->call);
+    } else if (s->kind == FRAME_DELTA_REASONING) {
+        FRAME_KEY(w, reasoning);
+        frame_put_string(w, s->text);
+    } else {
+        FRAME_KEY(w, content);
+        frame_put_string(w, s->text);
+    }
     json_w_obj_close(w);
     frame_put_step_ids(w, s);
     return frame_line_end(&l);
@@ -169,6 +203,17 @@ status frame_put_text(buf *out, wire_string id, wire_string text)
     frame_line_begin(&l, out, id);
     FRAME_KEY(&l.w, text);
     frame_put_string(&l.w, text);
+    return frame_line_end(&l);
+}
+
+status frame_put_rendered(buf *out, wire_string id, wire_string text, int64_t count)
+{
+    frame_line l;
+    frame_line_begin(&l, out, id);
+    FRAME_KEY(&l.w, text);
+    frame_put_string(&l.w, text);
+    FRAME_KEY(&l.w, count);
+    json_w_i64(&l.w, count);
     return frame_line_end(&l);
 }
 

@@ -65,6 +65,7 @@ static const op_row ops[] = {
     {"tokenize", WIRE_TOKENIZE, false, true},
     {"detokenize", WIRE_DETOKENIZE, false, true},
     {"count", WIRE_COUNT, false, true},
+    {"render", WIRE_RENDER, false, true},
     {"session", WIRE_SESSION_GET, false, true},
     {"session", WIRE_SESSION_RESET, false, true},
     {"session", WIRE_SESSION_CLOSE, false, true},
@@ -76,7 +77,6 @@ static const op_row ops[] = {
     {"shutdown", WIRE_SHUTDOWN, true, true},
     {"embed", WIRE_GENERATE, false, false},
     {"score", WIRE_GENERATE, false, false},
-    {"render", WIRE_GENERATE, false, false},
     {"adapter", WIRE_GENERATE, false, false},
     {"kv_limit", WIRE_GENERATE, false, false},
 };
@@ -247,6 +247,8 @@ wire_request wire_request_default(wire_op op)
         .op = op,
         .session_id = {"", 0},
         .parse_special = op == WIRE_TOKENIZE || op == WIRE_COUNT,
+        .parallel_tool_calls = true,
+        .reasoning_budget = -1,
         .max_new_tokens = -1,
         .top_p = 1.0,
         .repetition_penalty = 1.0,
@@ -282,6 +284,10 @@ status wire_request_decode(const char *line, size_t len, const wire_limits *limi
         *attach_bytes = attachment_of(o);
     }
     if (ok) {
+        if (d.r->messages) { /* the views stay */
+            d.r->doc = doc;
+            doc = NULL;
+        }
         *out = d.r;
     } else {
         put_answer(&d, o, answer);
@@ -298,11 +304,12 @@ void wire_request_free(wire_request *r)
 {
     if (r) {
         arena_release(&r->mem);
+        json_doc_free(r->doc);
         mem_free(r);
     }
 }
 
 size_t wire_request_bytes(const wire_request *r)
 {
-    return sizeof *r + r->mem.used_bytes;
+    return sizeof *r + r->mem.used_bytes + json_doc_bytes(r->doc);
 }

@@ -10,25 +10,33 @@
  * a string of 1 to WIRE_MAX_ID_BYTES bytes is one, a line longer than WIRE_MAX_MUX_LINE_BYTES is one, and
  * every error frame carries the id if that is a string.
  * What PROTOCOL 4 has and this build has not is refused by name with ST_UNSUPPORTED: the fields in
- * request_fields.c without a reader (grammar, tools, resume …), the ops embed, score, render, adapter and
+ * request_fields.c without a reader (grammar, response_format, resume …), the ops embed, score, adapter and
  * kv_limit, the session actions other than get, reset and close, and attachments.
  *
  * op            fields besides op and id                                   answer
  * generate      as plain (no cancel_request_id) + the sampling fields      accepted, token …, done
- * chat          messages + the same (no prompt, prompt_segments,           accepted, delta …, done
+ * chat          a conversation + the same (no prompt, prompt_segments,     accepted, delta …, done
  *               add_special)
  * tokenize      text, add_special (false), parse_special (true)            {id, ids, pieces}
  * detokenize    ids                                                        {id, text}
- * count         one of text (as tokenize), messages (ChatML, generation    {id, count}
- *               prompt included)
+ * count         one of text (as tokenize), messages (a conversation, as    {id, count}
+ *               chat lays it out)
+ * render        a conversation                                             {id, text, count}
  * session       action: get | reset | close, session_id                    {id, session} | {id, reset} |
  *                                                                          {id, closed}
  * stats                                                                    {id, stats}
  * cancel, pause, continue   (the id is that of the request meant)          none
  * drain, shutdown           (the id may be absent)                         none: the worker exits
  *
- * A request is immutable plain data in one arena of its own (nothing of the line is borrowed): one thread
- * makes it, another may use and free it. Limits: line.h's line length, JSON_MAX_DEPTH and those below.
+ * A conversation is messages, tools, tool_choice, parallel_tool_calls, template_kwargs, reasoning,
+ * continue_final_message and now. A message is an object; checked is what is known of it, the rest is the
+ * template's affair: role (a string, not empty), content (a string, null, absent, or parts {"type":"text",
+ * "text":…}; other types are ST_UNSUPPORTED), tool_calls (null, or objects with "function":{"name","arguments"},
+ * arguments absent, null, an object or a string, beside "id" and "type":"function"), tool_call_id, name,
+ * reasoning_content (strings or null). A tool is {"type":"function","function":{"name",…}} or flat {"name",…}.
+ *
+ * A request is immutable plain data of its own (nothing of the line is borrowed): one thread makes it, another
+ * may use and free it. Limits: line.h's line length, JSON_MAX_DEPTH and those below.
  */
 #ifndef HEARTH_WIRE_REQUEST_H
 #define HEARTH_WIRE_REQUEST_H
@@ -39,6 +47,7 @@
 
 #include "base/arena.h"
 #include "base/buf.h"
+#include "base/json.h"
 #include "base/status.h"
 #include "wire/text.h"
 
@@ -49,6 +58,10 @@
 #define WIRE_MAX_STOP_IDS         64
 #define WIRE_MAX_BIAS             1024
 #define WIRE_MAX_TOP_LOGPROBS     20
+#define WIRE_MAX_MESSAGES         4096
+#define WIRE_MAX_TOOLS            1024
+#define WIRE_MAX_CALLS            256 /* in one message */
+#define WIRE_MAX_NAME_BYTES       256 /* of a tool or a role */
 /* Presence and frequency penalties and biases beyond these would overflow a logit: refused, resp. clamped. */
 #define WIRE_MAX_PENALTY    1e6
 #define WIRE_MAX_BIAS_VALUE 1e30
@@ -64,6 +77,7 @@ typedef enum wire_op {
     WIRE_TOKENIZE,
     WIRE_DETOKENIZE,
     WIRE_COUNT,
+    WIRE_RENDER,
     WIRE_SESSION_GET,
     WIRE_SESSION_RESET,
     WIRE_SESSION_CLOSE,
@@ -81,10 +95,14 @@ typedef struct wire_segment { /* text, or ids where ids is not NULL */
     size_t n_ids;
 } wire_segment;
 
-typedef struct wire_message {
-    wire_string role; /* "system", "user" or "assistant" */
-    wire_string content;
-} wire_message;
+typedef enum wire_tool_choice {
+    WIRE_TOOLS_AUTO,
+    WIRE_TOOLS_NONE,
+    WIRE_TOOLS_REQUIRED, /* on the wire only beside tools */
+    WIRE_TOOLS_NAMED     /* {"name":…}, one of the tools */
+} wire_tool_choice;
+
+typedef enum wire_toggle { WIRE_UNSAID, WIRE_OFF, WIRE_ON } wire_toggle;
 
 typedef struct wire_bias {
     int32_t token; /* in the vocabulary */
@@ -103,9 +121,17 @@ typedef struct wire_request {
     size_t n_segments;
     bool add_special;
     bool parse_special; /* tokenize; true for count */
-    /* chat, count */
-    const wire_message *messages; /* chat: at least one */
-    size_t n_messages;
+    /* chat, count, render: a conversation. Views into `doc`; in a request to be put into any document. */
+    const json *messages; /* an array of 1 … WIRE_MAX_MESSAGES; NULL: none (count of a text) */
+    const json *tools;    /* an array of 1 … WIRE_MAX_TOOLS, or NULL ([] is none) */
+    wire_tool_choice tool_choice;
+    wire_string tool_name;        /* WIRE_TOOLS_NAMED */
+    bool parallel_tool_calls;     /* true */
+    const json *template_kwargs;  /* an object, or NULL */
+    int32_t reasoning_budget;     /* tokens; -1 = no limit (-1) */
+    const char *reasoning_effort; /* "minimal", "low", "medium" or "high" (static); NULL = unsaid */
+    wire_toggle reasoning_enabled;
+    bool continue_final_message; /* the last message is the assistant's: its text is how the reply begins */
     /* detokenize */
     const int32_t *ids; /* in the vocabulary */
     size_t n_ids;
@@ -137,7 +163,8 @@ typedef struct wire_request {
     bool progress;
 
     /* owned */
-    arena mem; /* all of the above */
+    arena mem;     /* all of the above but the views */
+    json_doc *doc; /* the line, if it has messages */
 } wire_request;
 
 typedef struct wire_limits { /* what a line is checked against */
@@ -157,7 +184,7 @@ size_t wire_request_bytes(const wire_request *r); /* of memory that it holds */
 /* Everything at its default, an arena that is all zero: to be filled with borrowed data and put. */
 wire_request wire_request_default(wire_op op);
 /* Appends one whole multiplexed line, '\n' included, or (ST_NOMEM) leaves out as it was. r needs an id (drain,
- * shutdown may go without) and what its op needs; r->mem is not looked at. Fields at their defaults are left
+ * shutdown may go without) and what its op needs; mem and doc are not looked at. Fields at their defaults are left
  * out (but seed, and now if has_now), so that decoding the line gives an equal request. Plain-only ops and
  * cancel_request_id cannot be put. Strings are repaired to valid UTF-8. */
 status wire_request_put(buf *out, const wire_request *r);

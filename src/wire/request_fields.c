@@ -8,6 +8,7 @@
 #define IN(op)  (1u << (op))
 #define PLAIN   (1u << 31) /* plain generate */
 #define REPLY   (IN(WIRE_GENERATE) | IN(WIRE_CHAT))
+#define TALK    (IN(WIRE_CHAT) | IN(WIRE_COUNT) | IN(WIRE_RENDER)) /* a conversation */
 #define SESSION (IN(WIRE_SESSION_GET) | IN(WIRE_SESSION_RESET) | IN(WIRE_SESSION_CLOSE))
 
 typedef struct field field;
@@ -176,12 +177,18 @@ static const field fields[] = {
     {"cancel_request_id", PLAIN, .read = read_cancel_request_id},
     {"add_special", IN(WIRE_GENERATE) | IN(WIRE_TOKENIZE) | PLAIN, .read = read_bool, AT(add_special)},
     /* multiplexed only */
-    {"messages", IN(WIRE_CHAT) | IN(WIRE_COUNT), .list = request_read_messages},
+    {"messages", TALK, .list = request_read_messages},
+    {"tools", TALK, .list = request_read_tools},
+    {"tool_choice", TALK, .list = request_read_tool_choice},
+    {"parallel_tool_calls", TALK, .read = read_bool, AT(parallel_tool_calls)},
+    {"template_kwargs", TALK, .list = request_read_template_kwargs},
+    {"reasoning", TALK, .list = request_read_reasoning},
+    {"continue_final_message", TALK, .read = read_bool, AT(continue_final_message)},
     {"text", IN(WIRE_TOKENIZE) | IN(WIRE_COUNT), .list = request_read_text},
     {"parse_special", IN(WIRE_TOKENIZE), .read = read_bool, AT(parse_special)},
     {"ids", IN(WIRE_DETOKENIZE), .list = request_read_ids},
     {"action", SESSION, .read = read_nothing},
-    {"now", REPLY, .read = read_now},
+    {"now", REPLY | TALK, .read = read_now},
     {"min_p", REPLY, NUMBER(0, 1, "a number in [0, 1]"), AT(min_p)},
     {"repetition_penalty", REPLY, NUMBER(0.01, 100, "a number in [0.01, 100]"), AT(repetition_penalty)},
     {"presence_penalty", REPLY, NUMBER(-WIRE_MAX_PENALTY, WIRE_MAX_PENALTY, "a number in [-1e6, 1e6]"),
@@ -204,10 +211,8 @@ static const field fields[] = {
     {"typical_p", REPLY}, {"top_n_sigma", REPLY}, {"dry_multiplier", REPLY}, {"dry_base", REPLY},
     {"dry_allowed_length", REPLY}, {"dry_penalty_last_n", REPLY}, {"dry_sequence_breakers", REPLY},
     {"grammar", REPLY}, {"json_schema", REPLY}, {"regex", REPLY}, {"choice", REPLY}, {"priority", REPLY},
-    {"adapter", REPLY}, {"cache_namespace", REPLY}, {"resume", REPLY}, {"tools", IN(WIRE_CHAT)},
-    {"tool_choice", IN(WIRE_CHAT)}, {"parallel_tool_calls", IN(WIRE_CHAT)},
-    {"template_kwargs", IN(WIRE_CHAT) | IN(WIRE_COUNT)}, {"response_format", IN(WIRE_CHAT)},
-    {"reasoning", IN(WIRE_CHAT)}, {"now", IN(WIRE_SESSION_CLOSE)}, {"attach", ~PLAIN},
+    {"adapter", REPLY}, {"cache_namespace", REPLY}, {"resume", REPLY}, {"response_format", IN(WIRE_CHAT)},
+    {"now", IN(WIRE_SESSION_CLOSE)}, {"attach", ~PLAIN},
 };
 /* clang-format on */
 
@@ -253,6 +258,7 @@ static bool check_presence(request_decoder *d, const json *o)
     case WIRE_GENERATE:
         return one_of(d, o, "prompt", "prompt_segments");
     case WIRE_CHAT:
+    case WIRE_RENDER:
         return needs(d, o, "messages");
     case WIRE_COUNT:
         return one_of(d, o, "text", "messages");
@@ -327,7 +333,7 @@ static bool read_mux(request_decoder *d, const json *o)
     if (json_get(o, "top_logprobs", &top) && !(json_get(o, "logprobs", &v) && json_bool(v, &on) && on)) {
         return request_refuse(d, "top_logprobs", top, "absent where logprobs is not true");
     }
-    return true;
+    return (IN(d->r->op) & TALK) == 0 || request_check_conversation(d, o);
 }
 
 bool request_read_fields(request_decoder *d, const json *o)

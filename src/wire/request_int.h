@@ -32,10 +32,18 @@ bool request_read_fields(request_decoder *d, const json *o);
 bool request_copy_string(request_decoder *d, const json *v, wire_string *out);
 bool request_read_text(request_decoder *d, const char *field, const json *v);
 bool request_read_segments(request_decoder *d, const char *field, const json *v);
-bool request_read_messages(request_decoder *d, const char *field, const json *v);
 bool request_read_ids(request_decoder *d, const char *field, const json *v);
 bool request_read_stop(request_decoder *d, const char *field, const json *v);
 bool request_read_stop_ids(request_decoder *d, const char *field, const json *v);
 bool request_read_bias(request_decoder *d, const char *field, const json *v);
+
+/* request_chat.c: the fields of a conversation. */
+bool request_read_messages(request_decoder *d, const char *field, const json *v);
+bool request_read_tools(request_decoder *d, const char *field, const json *v);
+bool request_read_tool_choice(request_decoder *d, const char *field, const json *v);
+bool request_read_template_kwargs(request_decoder *d, const char *field, const json *v);
+bool request_read_reasoning(request_decoder *d, const char *field, const json *v);
+/* What the fields must be to each other. o: the line. */
+bool request_check_conversation(request_decoder *d, const json *o);
 
 #endif

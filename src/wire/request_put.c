@@ -63,17 +63,63 @@ static void put_segments(json_w *w, const wire_request *r)
     json_w_arr_close(w);
 }
 
-static void put_messages(json_w *w, const wire_request *r)
+static void put_view(json_w *w, const char *key, const json *v)
 {
-    json_w_key(w, "messages");
-    json_w_arr_open(w);
-    for (size_t i = 0; i < r->n_messages; i++) {
-        json_w_obj_open(w);
-        put_string(w, "role", r->messages[i].role);
-        put_string(w, "content", r->messages[i].content);
-        json_w_obj_close(w);
+    if (v) {
+        json_w_key(w, key);
+        json_w_json(w, v);
     }
-    json_w_arr_close(w);
+}
+
+static void put_tool_choice(json_w *w, const wire_request *r)
+{
+    if (r->tool_choice == WIRE_TOOLS_AUTO) {
+        return;
+    }
+    json_w_key(w, "tool_choice");
+    if (r->tool_choice == WIRE_TOOLS_NAMED) {
+        json_w_obj_open(w);
+        put_string(w, "name", r->tool_name);
+        json_w_obj_close(w);
+    } else {
+        json_w_cstr(w, r->tool_choice == WIRE_TOOLS_NONE ? "none" : "required");
+    }
+}
+
+static void put_reasoning(json_w *w, const wire_request *r)
+{
+    if (r->reasoning_budget < 0 && !r->reasoning_effort && r->reasoning_enabled == WIRE_UNSAID) {
+        return;
+    }
+    json_w_key(w, "reasoning");
+    json_w_obj_open(w);
+    put_int(w, "budget", r->reasoning_budget, -1);
+    if (r->reasoning_effort) {
+        json_w_key(w, "effort");
+        json_w_cstr(w, r->reasoning_effort);
+    }
+    if (r->reasoning_enabled != WIRE_UNSAID) {
+        json_w_key(w, "enabled");
+        json_w_bool(w, r->reasoning_enabled == WIRE_ON);
+    }
+    json_w_obj_close(w);
+}
+
+static void put_now(json_w *w, const wire_request *r)
+{
+    put_int(w, "now", r->has_now ? r->now_ms : -1, -1);
+}
+
+/* All of a conversation but now. */
+static void put_conversation(json_w *w, const wire_request *r)
+{
+    put_view(w, "messages", r->messages);
+    put_view(w, "tools", r->tools);
+    put_tool_choice(w, r);
+    put_bool(w, "parallel_tool_calls", r->parallel_tool_calls, true);
+    put_view(w, "template_kwargs", r->template_kwargs);
+    put_reasoning(w, r);
+    put_bool(w, "continue_final_message", r->continue_final_message, false);
 }
 
 static void put_stops(json_w *w, const wire_request *r)
@@ -125,7 +171,7 @@ static void put_reply_fields(json_w *w, const wire_request *r)
     put_int(w, "top_k", r->top_k, none.top_k);
     json_w_key(w, "seed");
     json_w_u64(w, r->seed);
-    put_int(w, "now", r->has_now ? r->now_ms : -1, -1);
+    put_now(w, r);
     put_stops(w, r);
     put_double(w, "min_p", r->min_p, none.min_p);
     put_double(w, "repetition_penalty", r->repetition_penalty, none.repetition_penalty);
@@ -164,7 +210,7 @@ static void put_fields(json_w *w, const wire_request *r)
         put_reply_fields(w, r);
         break;
     case WIRE_CHAT:
-        put_messages(w, r);
+        put_conversation(w, r);
         put_reply_fields(w, r);
         break;
     case WIRE_TOKENIZE:
@@ -176,11 +222,16 @@ static void put_fields(json_w *w, const wire_request *r)
         put_ids(w, "ids", r->ids, r->n_ids);
         break;
     case WIRE_COUNT:
-        if (r->n_messages > 0) {
-            put_messages(w, r);
-        } else {
+        if (!r->messages) {
             put_string(w, "text", r->segments[0].text);
+            break;
         }
+        put_conversation(w, r);
+        put_now(w, r);
+        break;
+    case WIRE_RENDER:
+        put_conversation(w, r);
+        put_now(w, r);
         break;
     case WIRE_SESSION_GET:
     case WIRE_SESSION_RESET:

@@ -45,14 +45,22 @@ static status add_messages(const tokenizer *tok, const wire_request *r, const at
     size_t n = 0;
     ivec ids = {0}; /* of its own: the space prefix stands where text begins the prompt */
     arena_init(&mem, ARENA_CHUNK_BYTES);
-    chatml_message *messages = arena_alloc_array(&mem, r->n_messages, sizeof *messages);
+    size_t n_messages = json_len(r->messages);
+    chatml_message *messages = arena_alloc_array(&mem, n_messages, sizeof *messages);
     status st = messages ? ST_OK : ST_NOMEM;
-    for (size_t i = 0; messages && i < r->n_messages; i++) {
-        const wire_message *m = &r->messages[i];
-        messages[i] = (chatml_message){m->role.data, m->role.len, m->content.data, m->content.len};
+    for (size_t i = 0; messages && i < n_messages; i++) {
+        const json *m = json_at(r->messages, i), *role = NULL, *content = NULL;
+        json_get(m, "role", &role);
+        json_get(m, "content", &content);
+        messages[i].role = json_string(role, &messages[i].role_len);
+        messages[i].content = json_string(content, &messages[i].content_len);
+        if (!messages[i].content) {
+            messages[i].content = "";
+            messages[i].content_len = 0;
+        }
     }
     if (st == ST_OK) {
-        st = chatml_render(messages, r->n_messages, CHATML_GENERATION_PROMPT, &mem, &segments, &n);
+        st = chatml_render(messages, n_messages, CHATML_GENERATION_PROMPT, &mem, &segments, &n);
     }
     for (size_t i = 0; st == ST_OK && i < n; i++) {
         st = is_dropped(dropped) ? ST_CANCELLED : chatml_encode(tok, &segments[i], 1, &ids);
@@ -67,13 +75,13 @@ static status add_messages(const tokenizer *tok, const wire_request *r, const at
 
 static const char *field_of(const wire_request *r)
 {
-    return r->n_messages > 0 ? "messages" : r->prompt_field;
+    return r->messages ? "messages" : r->prompt_field;
 }
 
 status prompt_encode(const tokenizer *tok, const wire_request *r, const atomic_bool *dropped, ivec *out,
                      err *e)
 {
-    status st = r->n_messages > 0 ? add_messages(tok, r, dropped, out) : add_segments(tok, r, dropped, out);
+    status st = r->messages ? add_messages(tok, r, dropped, out) : add_segments(tok, r, dropped, out);
     return st == ST_OK ? ST_OK : err_set(e, st, NULL, "%s while tokenising %s", status_text(st), field_of(r));
 }
 

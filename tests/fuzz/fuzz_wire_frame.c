@@ -62,7 +62,12 @@ static status put_done(buf *out, const frame *f)
 static status put(buf *out, const frame *f)
 {
     wire_string text = {f->text, f->text_len};
-    frame_step step = {.text = text, .ids = f->ids, .n_ids = f->n_ids, .logprobs = f->logprobs};
+    frame_step step = {.text = text,
+                       .kind = f->delta,
+                       .call = f->call,
+                       .ids = f->ids,
+                       .n_ids = f->n_ids,
+                       .logprobs = f->logprobs};
     switch (f->kind) {
     case FRAME_UNKNOWN:
         return buf_append_str(out, "{}\n");
@@ -92,7 +97,8 @@ static status put(buf *out, const frame *f)
     case FRAME_TOKENS:
         return frame_put_tokens(out, f->id, f->ids, f->pieces, f->n_ids);
     case FRAME_TEXT:
-        return frame_put_text(out, f->id, text);
+        return f->count >= 0 ? frame_put_rendered(out, f->id, text, f->count)
+                             : frame_put_text(out, f->id, text);
     case FRAME_COUNT:
         return frame_put_count(out, f->id, f->count);
     case FRAME_SESSION_INFO:

@@ -108,6 +108,56 @@ static void test_token(void **state)
     buf_release(&b);
 }
 
+static void test_deltas(void **state)
+{
+    static const int32_t ids[] = {5};
+    buf b = {0};
+    frame_step s = {.text = S("hm"), .kind = FRAME_DELTA_REASONING, .ids = ids, .n_ids = 1};
+    assert_int_equal(frame_put_delta(&b, ID, &s), ST_OK);
+    frame f = read_back(&b, "{\"id\":\"r\",\"delta\":{\"reasoning\":\"hm\"},\"ids\":[5]}\n", FRAME_DELTA);
+    assert_int_equal(f.delta, FRAME_DELTA_REASONING);
+    assert_string_equal(f.text, "hm");
+    frame_release(&f);
+
+    s = (frame_step){.kind = FRAME_DELTA_CALL, .call = {2, S("call_x"), S("f"), S(""), false, false}};
+    assert_int_equal(frame_put_delta(&b, ID, &s), ST_OK);
+    f = read_back(&b,
+                  "{\"id\":\"r\",\"delta\":{\"tool_call\":{\"index\":2,\"id\":\"call_x\",\"name\":\"f\","
+                  "\"arguments_delta\":\"\"}},\"ids\":[]}\n",
+                  FRAME_DELTA);
+    assert_int_equal(f.delta, FRAME_DELTA_CALL);
+    assert_int_equal(f.call.index, 2);
+    assert_string_equal(f.call.id.data, "call_x");
+    assert_string_equal(f.call.name.data, "f");
+    assert_string_equal(f.text, "");
+    frame_release(&f);
+
+    s = (frame_step){.kind = FRAME_DELTA_CALL, .call = {.index = 2, .arguments = S("{\""), .closed = true}};
+    assert_int_equal(frame_put_delta(&b, ID, &s), ST_OK);
+    f = read_back(&b,
+                  "{\"id\":\"r\",\"delta\":{\"tool_call\":{\"index\":2,\"arguments_delta\":\"{\\\"\","
+                  "\"closed\":true}},\"ids\":[]}\n",
+                  FRAME_DELTA);
+    assert_true(!f.call.id.data && !f.call.name.data && f.call.closed && !f.call.withdrawn);
+    assert_string_equal(f.call.arguments.data, "{\"");
+    frame_release(&f);
+
+    s = (frame_step){.kind = FRAME_DELTA_CALL, .call = {.withdrawn = true}, .ids = ids, .n_ids = 1};
+    assert_int_equal(frame_put_delta(&b, ID, &s), ST_OK);
+    f = read_back(&b,
+                  "{\"id\":\"r\",\"delta\":{\"tool_call\":{\"index\":0,\"arguments_delta\":\"\","
+                  "\"withdrawn\":true}},\"ids\":[5]}\n",
+                  FRAME_DELTA);
+    assert_true(!f.call.closed && f.call.withdrawn);
+    frame_release(&f);
+
+    assert_int_equal(frame_put_rendered(&b, ID, S("x"), 7), ST_OK);
+    f = read_back(&b, "{\"id\":\"r\",\"text\":\"x\",\"count\":7}\n", FRAME_TEXT);
+    assert_int_equal(f.count, 7);
+    frame_release(&f);
+    buf_release(&b);
+}
+
 static void test_logprobs(void **state)
 {
     static const int32_t ids[] = {7};
@@ -382,6 +432,9 @@ static const struct {
      "\"top\":[]}]}",
      "token ids logprob text top"},
     {"{\"id\":\"r\",\"delta\":{\"content\":\"a\"},\"ids\":[1]}", "id delta content ids"},
+    {"{\"id\":\"r\",\"delta\":{\"tool_call\":{\"index\":0,\"arguments_delta\":\"a\",\"closed\":true,"
+     "\"withdrawn\":true}},\"ids\":[1]}",
+     "id delta index arguments_delta ids"},
     {"{\"id\":\"r\",\"prompt_logprobs\":[null,{\"id\":1,\"logprob\":-1,\"text\":\"a\",\"top\":[]}]}",
      "prompt_logprobs logprob text top"},
     {"{\"id\":\"r\",\"progress\":{\"prompt_tokens\":1,\"cached\":0,\"processed\":1}}",
@@ -473,6 +526,12 @@ static void test_refuses(void **state)
         "{\"id\":[],\"from_the_future\":1}",
         /* frames that only exist with one */
         "{\"delta\":{\"content\":\"a\"},\"ids\":[]}",
+        "{\"id\":\"r\",\"delta\":{},\"ids\":[]}",
+        "{\"id\":\"r\",\"delta\":{\"tool_call\":{\"index\":0,\"id\":\"c\",\"arguments_delta\":\"\"}},\"ids\":"
+        "[]}",
+        "{\"id\":\"r\",\"delta\":{\"tool_call\":{\"index\":0,\"name\":\"f\",\"arguments_delta\":\"\"}},"
+        "\"ids\":[]}",
+        "{\"id\":\"r\",\"delta\":{\"tool_call\":{\"index\":-1,\"arguments_delta\":\"\"}},\"ids\":[]}",
         "{\"progress\":{\"prompt_tokens\":1,\"cached\":0,\"processed\":1}}",
         "{\"text\":\"a\"}",
         "{\"count\":1}",
@@ -643,19 +702,13 @@ static void test_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_accepted),
-        cmocka_unit_test(test_token),
-        cmocka_unit_test(test_logprobs),
-        cmocka_unit_test(test_logprob_digits),
-        cmocka_unit_test(test_done),
-        cmocka_unit_test(test_error),
-        cmocka_unit_test(test_answers),
-        cmocka_unit_test(test_stats),
-        cmocka_unit_test(test_every_field_is_needed),
-        cmocka_unit_test(test_refuses),
-        cmocka_unit_test(test_template_is_fine),
-        cmocka_unit_test(test_done_is_checked),
-        cmocka_unit_test(test_order_of_kinds),
+        cmocka_unit_test(test_accepted),        cmocka_unit_test(test_token),
+        cmocka_unit_test(test_deltas),          cmocka_unit_test(test_logprobs),
+        cmocka_unit_test(test_logprob_digits),  cmocka_unit_test(test_done),
+        cmocka_unit_test(test_error),           cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_stats),           cmocka_unit_test(test_every_field_is_needed),
+        cmocka_unit_test(test_refuses),         cmocka_unit_test(test_template_is_fine),
+        cmocka_unit_test(test_done_is_checked), cmocka_unit_test(test_order_of_kinds),
         cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -607,7 +607,7 @@ static void test_ops(void **state)
     /* fields of the other dialect are unknown here */
     r = decode_str(
         "{\"prompt\":\"a\",\"min_p\":7,\"grammar\":1,\"messages\":0,\"attach\":5,\"deadline_ms\":-1}");
-    assert_true(r->min_p == 0.0 && r->deadline_ms == 0 && r->n_messages == 0);
+    assert_true(r->min_p == 0.0 && r->deadline_ms == 0 && !r->messages);
     wire_request_free(r);
     r = decode_str("  {\"prompt\" : \"a\" }\r");
     wire_request_free(r);

@@ -148,13 +148,11 @@ static void test_unbuilt(void **state)
         "dry_penalty_last_n", "grammar",     "json_schema",     "regex",    "choice",
         "priority",           "adapter",     "cache_namespace", "resume",   "dry_sequence_breakers",
     };
-    static const char *const chat_fields[] = {"tools",           "tool_choice",     "parallel_tool_calls",
-                                              "template_kwargs", "response_format", "reasoning"};
+    static const char *const chat_fields[] = {"response_format"};
     static const char *const values[] = {"null", "1", "{}", "\"x\""};
-    static const char *const unbuilt_ops[] = {"embed", "score", "render", "adapter", "kv_limit"};
+    static const char *const unbuilt_ops[] = {"embed", "score", "adapter", "kv_limit"};
     static const char *const actions[] = {"prewarm", "probe", "export", "import", "save", "restore", "drop"};
-    static const char *const parts[] = {"name", "tool_calls", "tool_call_id", "reasoning_content"};
-    char line[256], field[64];
+    char line[256];
     for (size_t v = 0; v < N_OF(values); v++) {
         for (size_t i = 0; i < N_OF(reply_fields); i++) {
             snprintf(line, sizeof line, "{\"id\":\"r\",\"prompt\":\"a\",\"%s\":%s}", reply_fields[i],
@@ -178,19 +176,12 @@ static void test_unbuilt(void **state)
                  "{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"%s\"}", actions[i]);
         refuse(line, "r", "action", ST_UNSUPPORTED);
     }
-    for (size_t i = 0; i < N_OF(parts); i++) {
-        snprintf(
-            line, sizeof line,
-            "{\"id\":\"r\",\"op\":\"chat\",\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"%s\":1}]}",
-            parts[i]);
-        snprintf(field, sizeof field, "messages[0].%s", parts[i]);
-        refuse(line, "r", field, ST_UNSUPPORTED);
-    }
     refuse("{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"close\",\"now\":true}", "r",
            "now", ST_UNSUPPORTED);
 }
 
 #define CHAT "{\"id\":\"r\",\"op\":\"chat\",\"messages\":"
+#define USER "[{\"role\":\"user\",\"content\":\"a\"}]"
 
 static const struct {
     const char *line;
@@ -252,18 +243,66 @@ static const struct {
     {CHAT "{}}", "r", "messages", ST_INVALID_FIELD},
     {CHAT "[]}", "r", "messages", ST_INVALID_FIELD},
     {CHAT "[null]}", "r", "messages[0]", ST_INVALID_FIELD},
-    {CHAT "[{}]}", "r", "messages[0]", ST_INVALID_FIELD},
-    {CHAT "[{\"role\":\"user\"}]}", "r", "messages[0]", ST_INVALID_FIELD},
-    {CHAT "[{\"content\":\"a\"}]}", "r", "messages[0]", ST_INVALID_FIELD},
-    {CHAT "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"tool\",\"content\":\"a\"}]}", "r",
-     "messages[1].role", ST_INVALID_FIELD},
-    {CHAT "[{\"role\":\"User\",\"content\":\"a\"}]}", "r", "messages[0].role", ST_INVALID_FIELD},
-    {CHAT "[{\"role\":null,\"content\":\"a\"}]}", "r", "messages[0].role", ST_INVALID_FIELD},
-    {CHAT "[{\"role\":\"user\",\"content\":null}]}", "r", "messages[0].content", ST_INVALID_FIELD},
-    {CHAT "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}]}]}", "r",
-     "messages[0].content", ST_INVALID_FIELD},
-    {CHAT "[{\"role\":\"user\",\"content\":\"a\",\"weight\":1}]}", "r", "messages[0].weight",
+    {CHAT "[{}]}", "r", "messages[0].role", ST_INVALID_FIELD},
+    {CHAT "[{\"content\":\"a\"}]}", "r", "messages[0].role", ST_INVALID_FIELD},
+    {CHAT "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"\"}]}", "r", "messages[1].role",
      ST_INVALID_FIELD},
+    {CHAT "[{\"role\":null,\"content\":\"a\"}]}", "r", "messages[0].role", ST_INVALID_FIELD},
+    {CHAT "[{\"role\":\"user\",\"content\":1}]}", "r", "messages[0].content", ST_INVALID_FIELD},
+    {CHAT "[{\"role\":\"user\",\"content\":{}}]}", "r", "messages[0].content", ST_INVALID_FIELD},
+    {CHAT "[{\"role\":\"user\",\"content\":[\"a\"]}]}", "r", "messages[0].content[0]", ST_INVALID_FIELD},
+    {CHAT "[{\"role\":\"user\",\"content\":[{\"text\":\"a\"}]}]}", "r", "messages[0].content[0].type",
+     ST_INVALID_FIELD},
+    {CHAT "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\"}]}]}", "r",
+     "messages[0].content[1].text", ST_INVALID_FIELD},
+    {CHAT "[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{}}]}]}", "r",
+     "messages[0].content[0].type", ST_UNSUPPORTED},
+    {CHAT "[{\"role\":\"tool\",\"tool_call_id\":1}]}", "r", "messages[0].tool_call_id", ST_INVALID_FIELD},
+    {CHAT "[{\"role\":\"user\",\"name\":[]}]}", "r", "messages[0].name", ST_INVALID_FIELD},
+    {CHAT "[{\"role\":\"assistant\",\"reasoning_content\":{}}]}", "r", "messages[0].reasoning_content",
+     ST_INVALID_FIELD},
+    {CHAT "[{\"role\":\"assistant\",\"tool_calls\":{}}]}", "r", "messages[0].tool_calls", ST_INVALID_FIELD},
+    {CHAT "[{\"role\":\"assistant\",\"tool_calls\":[1]}]}", "r", "messages[0].tool_calls[0]",
+     ST_INVALID_FIELD},
+    {CHAT "[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"c\"}]}]}", "r",
+     "messages[0].tool_calls[0].function", ST_INVALID_FIELD},
+    {CHAT "[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"arguments\":\"\"}}]}]}", "r",
+     "messages[0].tool_calls[0].function.name", ST_INVALID_FIELD},
+    {CHAT "[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":[]}}]}]}",
+     "r", "messages[0].tool_calls[0].function.arguments", ST_INVALID_FIELD},
+    {CHAT "[{\"role\":\"assistant\",\"tool_calls\":[{\"type\":\"custom\",\"function\":{\"name\":\"f\"}}]}]}",
+     "r", "messages[0].tool_calls[0].type", ST_INVALID_FIELD},
+    {CHAT "[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":1,\"function\":{\"name\":\"f\"}}]}]}", "r",
+     "messages[0].tool_calls[0].id", ST_INVALID_FIELD},
+    /* tools */
+    {CHAT USER ",\"tools\":null}", "r", "tools", ST_INVALID_FIELD},
+    {CHAT USER ",\"tools\":{}}", "r", "tools", ST_INVALID_FIELD},
+    {CHAT USER ",\"tools\":[1]}", "r", "tools[0]", ST_INVALID_FIELD},
+    {CHAT USER ",\"tools\":[{\"name\":\"f\"},{}]}", "r", "tools[1].name", ST_INVALID_FIELD},
+    {CHAT USER ",\"tools\":[{\"function\":{}}]}", "r", "tools[0].function.name", ST_INVALID_FIELD},
+    {CHAT USER ",\"tools\":[{\"function\":{\"name\":\"\"}}]}", "r", "tools[0].function.name",
+     ST_INVALID_FIELD},
+    {CHAT USER ",\"tool_choice\":null}", "r", "tool_choice", ST_INVALID_FIELD},
+    {CHAT USER ",\"tool_choice\":\"any\"}", "r", "tool_choice", ST_INVALID_FIELD},
+    {CHAT USER ",\"tool_choice\":\"required\"}", "r", "tool_choice", ST_INVALID_FIELD},
+    {CHAT USER ",\"tool_choice\":{\"name\":\"f\"}}", "r", "tool_choice", ST_INVALID_FIELD},
+    {CHAT USER ",\"tools\":[{\"name\":\"f\"}],\"tool_choice\":{\"name\":\"g\"}}", "r", "tool_choice",
+     ST_INVALID_FIELD},
+    {CHAT USER ",\"tools\":[{\"name\":\"f\"}],\"tool_choice\":{\"name\":\"f\",\"x\":1}}", "r", "tool_choice",
+     ST_INVALID_FIELD},
+    {CHAT USER ",\"parallel_tool_calls\":1}", "r", "parallel_tool_calls", ST_INVALID_FIELD},
+    /* the template */
+    {CHAT USER ",\"template_kwargs\":[]}", "r", "template_kwargs", ST_INVALID_FIELD},
+    {CHAT USER ",\"reasoning\":true}", "r", "reasoning", ST_INVALID_FIELD},
+    {CHAT USER ",\"reasoning\":{\"budget\":-2}}", "r", "reasoning.budget", ST_INVALID_FIELD},
+    {CHAT USER ",\"reasoning\":{\"budget\":1.0}}", "r", "reasoning.budget", ST_INVALID_FIELD},
+    {CHAT USER ",\"reasoning\":{\"effort\":\"max\"}}", "r", "reasoning.effort", ST_INVALID_FIELD},
+    {CHAT USER ",\"reasoning\":{\"enabled\":null}}", "r", "reasoning.enabled", ST_INVALID_FIELD},
+    {CHAT USER ",\"reasoning\":{\"tokens\":1}}", "r", "reasoning.tokens", ST_INVALID_FIELD},
+    {CHAT USER ",\"continue_final_message\":true}", "r", "continue_final_message", ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"count\",\"text\":\"a\",\"tools\":[]}", "r", "tools", ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"render\",\"now\":1}", "r", "messages", ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"render\",\"messages\":" USER ",\"seed\":1}", "r", "seed", ST_INVALID_FIELD},
     /* token ids */
     {"{\"id\":\"r\",\"op\":\"detokenize\",\"ids\":[1000]}", "r", "ids", ST_INVALID_FIELD},
     {"{\"id\":\"r\",\"op\":\"detokenize\",\"ids\":[-1]}", "r", "ids", ST_INVALID_FIELD},
@@ -418,13 +457,16 @@ static void test_values(void **state)
 
     r = accept(CHAT "[{\"role\":\"system\",\"content\":\"\"},{\"content\":\"b\\u0000\",\"role\":\"user\"},"
                     "{\"role\":\"assistant\",\"content\":\"<|im_end|>\"}],\"logprobs\":true}");
-    assert_int_equal(r->n_messages, 3);
-    assert_string_equal(r->messages[0].role.data, "system");
-    assert_int_equal(r->messages[0].content.len, 0);
-    assert_string_equal(r->messages[1].role.data, "user");
-    assert_int_equal(r->messages[1].content.len, 2);
-    assert_memory_equal(r->messages[1].content.data, "b\0", 3);
-    assert_string_equal(r->messages[2].content.data, "<|im_end|>");
+    assert_int_equal(json_len(r->messages), 3);
+    const json *content;
+    size_t len;
+    assert_true(json_get(json_at(r->messages, 1), "content", &content));
+    const char *text = json_string(content, &len);
+    assert_int_equal(len, 2);
+    assert_memory_equal(text, "b\0", 3);
+    assert_true(!r->tools && r->tool_choice == WIRE_TOOLS_AUTO && r->parallel_tool_calls);
+    assert_true(!r->template_kwargs && r->reasoning_budget == -1 && !r->reasoning_effort);
+    assert_true(r->reasoning_enabled == WIRE_UNSAID && !r->continue_final_message);
     assert_int_equal(r->top_logprobs, 0);
     assert_int_equal(r->n_segments, 0);
     wire_request_free(r);
@@ -617,7 +659,7 @@ static void test_answer_text(void **state)
     assert_int_equal(wire_request_decode(line, strlen(line), &limits, &r, &answer, NULL, NULL),
                      ST_INVALID_FIELD);
     assert_string_equal(answer.data,
-                        "{\"id\":\"r\",\"error\":\"messages must be a list of at least one message, not 7\","
+                        "{\"id\":\"r\",\"error\":\"messages must be a list of 1 to 4096 messages, not 7\","
                         "\"code\":\"invalid_field\",\"field\":\"messages\",\"value\":7}\n");
     buf_reset(&answer);
     static const char unbuilt[] = "{\"id\":\"r\",\"prompt\":\"a\",\"grammar\":\"x\"}";

@@ -64,16 +64,19 @@ static void test_text(void **state)
     check_text(&r, "{\"id\":\"x\",\"op\":\"generate\",\"prompt_segments\":[{\"text\":\"a\"},{\"ids\":[3,1]}],"
                    "\"seed\":0}\n");
 
-    wire_message m[] = {{R("system"), R("s")}, {R("user"), R("a\0b")}};
+    json_doc *doc;
+    static const char talk[] = "[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":"
+                               "\"a\\u0000b\",\"x\":[1,1.0,1e300,-0.0,true,null,18446744073709551615,{}]}]";
+    assert_int_equal(json_parse(talk, sizeof talk - 1, JSON_MAX_DEPTH, &doc, NULL), ST_OK);
     r = wire_request_default(WIRE_CHAT);
     r.id = R("x");
-    r.messages = m;
-    r.n_messages = 2;
+    r.messages = json_root(doc);
     r.seed = 1;
     r.session_id = R("s\xff"); /* repaired */
-    check_text(
-        &r, "{\"id\":\"x\",\"op\":\"chat\",\"messages\":[{\"role\":\"system\",\"content\":\"s\"},"
-            "{\"role\":\"user\",\"content\":\"a\\u0000b\"}],\"session_id\":\"s\xef\xbf\xbd\",\"seed\":1}\n");
+    check_text(&r, "{\"id\":\"x\",\"op\":\"chat\",\"messages\":[{\"role\":\"system\",\"content\":\"s\"},"
+                   "{\"role\":\"user\",\"content\":\"a\\u0000b\",\"x\":[1,1.0,1e+300,-0.0,true,null,"
+                   "18446744073709551615,{}]}],\"session_id\":\"s\xef\xbf\xbd\",\"seed\":1}\n");
+    json_doc_free(doc);
 
     r = wire_request_default(WIRE_SESSION_RESET);
     r.id = R("x");
@@ -135,6 +138,25 @@ static const char *const lines[] = {
     "{\"id\":\"r\",\"op\":\"chat\",\"messages\":[{\"role\":\"system\",\"content\":\"\"},{\"role\":"
     "\"assistant\","
     "\"content\":\"<|im_end|>\"}]}",
+    CHAT "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"x\":1.0}}}]}",
+    CHAT "\"tools\":[{\"name\":\"f\"}],\"tool_choice\":\"required\"}",
+    CHAT "\"tools\":[{\"name\":\"g\"},{\"name\":\"f\"}],\"tool_choice\":{\"name\":\"f\"}}",
+    CHAT "\"tools\":[],\"tool_choice\":\"none\",\"parallel_tool_calls\":false}",
+    CHAT "\"template_kwargs\":{\"enable_thinking\":false,\"x\":{\"y\":[1,2.5]}}}",
+    CHAT "\"template_kwargs\":{}}",
+    CHAT "\"reasoning\":{\"budget\":0}}",
+    CHAT "\"reasoning\":{\"budget\":2147483647,\"effort\":\"high\",\"enabled\":false}}",
+    CHAT "\"reasoning\":{\"budget\":-1,\"enabled\":true}}",
+    "{\"id\":\"r\",\"op\":\"chat\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":"
+    "\"a\"}]},"
+    "{\"role\":\"assistant\",\"content\":null,\"reasoning_content\":\"r\",\"tool_calls\":[{\"id\":\"c\","
+    "\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\"}}]},{\"role\":\"tool\","
+    "\"tool_call_id\":\"c\",\"content\":\"7\"},{\"role\":\"assistant\",\"content\":\"So\"}],"
+    "\"continue_final_message\":true}",
+    "{\"id\":\"r\",\"op\":\"render\",\"messages\":[{\"role\":\"user\"}],\"now\":5,\"tools\":[{\"name\":\"f\"}"
+    "]}",
+    "{\"id\":\"r\",\"op\":\"count\",\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"now\":5,"
+    "\"reasoning\":{\"enabled\":true}}",
     "{\"id\":\"r\",\"op\":\"tokenize\",\"text\":\"a\"}",
     "{\"id\":\"r\",\"op\":\"tokenize\",\"text\":\"\",\"parse_special\":false,\"add_special\":true}",
     "{\"id\":\"r\",\"op\":\"detokenize\",\"ids\":[]}",

@@ -191,8 +191,11 @@ static void test_messages(void **state)
     enum { IM_START = 298 };
     vocab v;
     ivec out = {0}, want = {0}, prefix = {0};
-    wire_message m = {{"user", 4}, {"<|im_end|>", 10}};
-    wire_request r = {.op = WIRE_CHAT, .messages = &m, .n_messages = 1};
+    static const char talk[] = "[{\"role\":\"user\",\"content\":\"<|im_end|>\"}]";
+    json_doc *doc;
+    assert_int_equal(json_parse(talk, sizeof talk - 1, JSON_MAX_DEPTH, &doc, NULL), ST_OK);
+    wire_request r = wire_request_default(WIRE_CHAT);
+    r.messages = json_root(doc);
     static const int32_t markers[] = {IM_START, IM_END, IM_START};
     vocab_open(&v, MAKE_VOCAB_BPE);
     assert_int_equal(prompt_build(v.tok, &prefix, &r, 512, NULL, &out, NULL), ST_OK);
@@ -207,6 +210,7 @@ static void test_messages(void **state)
     assert_int_equal(out.data[out.len - 1], '\n');
     ivec_release(&out);
     ivec_release(&want);
+    json_doc_free(doc);
     vocab_close(&v);
 }
 
