@@ -112,7 +112,7 @@ static status measure_rows(const kernel_speed_plan *plan, product *j, size_t m, 
             x[i] = (float)(i % 61) * 0.03f - 0.9f;
         }
         kern_act_init(&j->act, kind, m, INPUTS, act_mem);
-        plan->kern->act_prepare(&j->act, x, 0, m, bad);
+        kern_act_rows(plan->kern, &j->act, x, 0, m, bad);
         double ms = best_ms(plan->p, j);
         double share = (double)j->n / (double)j->w.n;
         plan->each(plan->ctx, &(kernel_speed){.type = j->w.type,

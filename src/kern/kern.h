@@ -80,7 +80,7 @@ typedef struct kern_attn {
     float soft_cap;     /* 0 = none: else cap * tanh(score / cap) */
     const float *sinks; /* [n_q] one logit without a value per query head, or NULL */
     const void *next;   /* what this thread is likely to read next (a hint to the caches), or NULL */
-    float *scratch;     /* [KERN_ATTN_SCRATCH(n_rows * n_q, k_dim, v_dim)] floats; 64-byte alignment is fastest */
+    float *scratch; /* [KERN_ATTN_SCRATCH(n_rows * n_q, k_dim, v_dim)] floats; 64-byte alignment is fastest */
 } kern_attn;
 
 #define KERN_SPAN 256 /* positions merged as one (rule 3) */
@@ -108,9 +108,10 @@ typedef struct kern_table {
     kern_set set;
     const char *name; /* "ref", "avx2" … */
 
-    /* Rows [r0, r1) of x ([m][k]) into a. bad[r] is set to 1 where row r holds a non-finite value (then its
-     * codes, floats and scales are zero), else left as it is. */
-    void (*act_prepare)(kern_act *a, const float *x, size_t r0, size_t r1, uint8_t *bad);
+    /* Values [k0, k1) of row r into a; x is that row ([k]). k0 is a multiple of KERN_ACT_STEP, k1 is one or k. Where
+     * one of the values is not finite, bad[r] is set to 1 and what all of them become is zero; else bad[r] is left
+     * as it is. Different threads may take different parts of a row. */
+    void (*act_prepare)(kern_act *a, const float *x, size_t r, size_t k0, size_t k1, uint8_t *bad);
     kern_matmul_fn matmul[GGUF_TYPE_COUNT]; /* NULL for types without a kernel */
     bool wants_packed[GGUF_TYPE_COUNT];     /* the product reads packed, else data */
 
@@ -162,6 +163,15 @@ typedef struct kern_table {
      * took. NULL: the set has none (ref). */
     uint64_t (*int8_rate)(uint64_t n_rounds);
 } kern_table;
+
+/* Whole rows [r0, r1) of x ([m][k]). */
+static inline void kern_act_rows(const kern_table *t, kern_act *a, const float *x, size_t r0, size_t r1,
+                                 uint8_t *bad)
+{
+    for (size_t r = r0; r < r1; r++) {
+        t->act_prepare(a, x + r * a->k, r, 0, a->k, bad);
+    }
+}
 
 /* The best set that this build has, this CPU offers and `at_most` allows. Any thread; the table is static. */
 const kern_table *kern_select(kern_set at_most);

@@ -28,6 +28,17 @@
 #include "model/model_int.h"
 #include "model/product.h"
 
+/* Rows of floats on their way into activations. Rows of a tile share cache lines, so a tile is divided by values. */
+typedef struct encode_job {
+    float *src; /* [n_rows][width] */
+    size_t n_rows;
+    size_t tile;    /* rows */
+    size_t part;    /* values: a multiple of KERN_ACT_STEP */
+    size_t n_parts; /* of a tile */
+    size_t n_tasks;
+    uint8_t *bad; /* [n_rows] */
+} encode_job;
+
 typedef struct pass {
     const model *m;
     workspace *ws;
@@ -41,10 +52,11 @@ typedef struct pass {
     attend attn;
     kern_act act[KERN_ACT_NONE]; /* the present input in every kind that its matrices want */
     /* The present input's preparation. */
-    const float *src;  /* [rows][width] */
+    float *src;        /* [rows][width] */
     const float *norm; /* [width], or NULL to take src as it is */
     size_t width;
     unsigned kinds; /* bit set of kern_act_kind */
+    encode_job encode;
 } pass;
 
 static unsigned kind_bit(const kern_matrix *w)
@@ -68,38 +80,62 @@ static void acts_init(pass *ps, size_t n_rows, size_t width, unsigned kinds)
     }
 }
 
-/* Row r of rows [n][width] in every kind wanted; bad[r] as act_prepare sets it. */
-static void acts_prepare_row(pass *ps, const float *rows, size_t r, uint8_t *bad)
+/* Values that are worth a task. */
+#define ENCODE_WORTH ((size_t)4096)
+
+/* How the present input, n_rows of src, is divided: tiles of rows, each in parts of part values. One row, or few
+ * values, are one task. */
+static void encode_plan(pass *ps, float *src, size_t n_rows, uint8_t *bad)
 {
-    /* The kernel takes rows that follow each other: of what begins here, number r is ours. */
-    const float *x = rows + r * (workspace_pitch(ps->width) - ps->width);
+    size_t tile = n_rows <= KERN_ACT_SMALL ? n_rows : KERN_ACT_TILE;
+    size_t n_tiles = tile > 0 ? (n_rows + tile - 1) / tile : 0;
+    size_t most = tile * ps->width / ENCODE_WORTH; /* tasks of a tile */
+    size_t wanted = n_tiles > 0 ? (4 * pool_threads(ps->p) + n_tiles - 1) / n_tiles : 0;
+    size_t n_parts = most < wanted ? most : wanted;
+    n_parts = n_parts > 1 ? n_parts : 1;
+    size_t part = (ps->width + n_parts - 1) / n_parts;
+    ps->encode = (encode_job){.src = src, .n_rows = n_rows, .tile = tile, .bad = bad};
+    ps->encode.part = (part + KERN_ACT_STEP - 1) / KERN_ACT_STEP * KERN_ACT_STEP;
+    ps->encode.n_parts = (ps->width + ps->encode.part - 1) / ps->encode.part;
+    ps->encode.n_tasks = n_tiles * ps->encode.n_parts;
+}
+
+/* Part of a tile, in every kind wanted. */
+static void encode_task(void *arg, size_t task, size_t thread)
+{
+    pass *ps = arg;
+    const encode_job *e = &ps->encode;
+    size_t r0 = task / e->n_parts * e->tile, k0 = task % e->n_parts * e->part;
+    size_t r1 = e->n_rows - r0 < e->tile ? e->n_rows : r0 + e->tile;
+    size_t k1 = ps->width - k0 < e->part ? ps->width : k0 + e->part;
+    (void)thread;
     for (size_t kind = 0; kind < KERN_ACT_NONE; kind++) {
-        if (ps->kinds & 1u << kind) {
-            ps->m->kern->act_prepare(&ps->act[kind], x, r, r + 1, bad);
+        for (size_t r = r0; ps->kinds & 1u << kind && r < r1; r++) {
+            ps->m->kern->act_prepare(&ps->act[kind], workspace_row(e->src, r, ps->width), r, k0, k1, e->bad);
         }
     }
 }
 
-static void prepare_task(void *arg, size_t row, size_t thread)
+static void norm_task(void *arg, size_t row, size_t thread)
 {
-    pass *ps = arg;
-    const float *src = ps->src;
-    const size_t at = row * workspace_pitch(ps->width);
+    const pass *ps = arg;
     (void)thread;
-    if (ps->norm) {
-        ps->m->kern->rms_norm(ps->ws->h + at, src + at, ps->norm, ps->width, ps->m->hp.rms_eps);
-        src = ps->ws->h;
-    }
-    acts_prepare_row(ps, src, row, ps->bad);
+    ps->m->kern->rms_norm(workspace_row(ps->ws->h, row, ps->width), workspace_row(ps->src, row, ps->width),
+                          ps->norm, ps->width, ps->m->hp.rms_eps);
 }
 
 /* Makes ps->act the present input: src, through norm if there is one, for matrices that want kinds. */
-static void prepare(pass *ps, const float *src, const float *norm, size_t width, unsigned kinds)
+static void prepare(pass *ps, float *src, const float *norm, size_t width, unsigned kinds)
 {
+    size_t n_rows = ps->b->n_rows;
     ps->src = src;
     ps->norm = norm;
-    acts_init(ps, ps->b->n_rows, width, kinds);
-    pool_run(ps->p, prepare_task, ps, ps->b->n_rows);
+    acts_init(ps, n_rows, width, kinds);
+    if (norm) {
+        pool_run(ps->p, norm_task, ps, n_rows);
+    }
+    encode_plan(ps, norm ? ps->ws->h : src, n_rows, ps->bad);
+    pool_run(ps->p, encode_task, ps, ps->encode.n_tasks);
 }
 
 static void embed_task(void *arg, size_t row, size_t thread)
@@ -210,7 +246,6 @@ static void head_task(void *arg, size_t row, size_t thread)
     if (at >= 0) {
         kern->rms_norm(workspace_row(ps->ws->h, (size_t)at, ps->width), x, ps->m->w.output_norm, ps->width,
                        ps->m->hp.rms_eps);
-        acts_prepare_row(ps, ps->ws->h, (size_t)at, ps->ws->logit_bad);
     }
 }
 
@@ -221,6 +256,8 @@ static void head(pass *ps)
     memset(ps->ws->logit_bad, 0, ps->n_logits);
     pool_run(ps->p, head_task, ps, ps->b->n_rows);
     if (ps->n_logits > 0) {
+        encode_plan(ps, ps->ws->h, ps->n_logits, ps->ws->logit_bad);
+        pool_run(ps->p, encode_task, ps, ps->encode.n_tasks);
         const product pr = {
             .w = out, .act = act_for(ps, out), .y = ps->logits, .y_stride = out->n, .bad = ps->ws->logit_bad};
         product_run(ps->m->kern, ps->p, &pr, 1);

@@ -31,7 +31,7 @@ static void test_codes_by_hand(void **state)
                 x[width - 1] = cases[i].x;
                 mm_act g = mm_act_new(b ? KERN_ACT_Q8_256 : KERN_ACT_Q8_32, 1, width, GUARD_END);
                 uint8_t bad = 0;
-                t->act_prepare(&g.a, x, 0, 1, &bad);
+                kern_act_rows(t, &g.a, x, 0, 1, &bad);
                 assert_int_equal(bad, 0);
                 assert_true(same_float(g.a.d[0], 1.0f));
                 assert_int_equal(g.a.q[0], cases[i].code);
@@ -77,7 +77,7 @@ static void test_scale_edges(void **state)
                     x[at] = cases[i].absmax;
                     mm_act g = mm_act_new(b ? KERN_ACT_Q8_256 : KERN_ACT_Q8_32, 1, 256, GUARD_END);
                     uint8_t bad = 0;
-                    t->act_prepare(&g.a, x, 0, 1, &bad);
+                    kern_act_rows(t, &g.a, x, 0, 1, &bad);
                     float d = cases[i].code ? fabsf(cases[i].absmax) / 127.0f : 0.0f;
                     assert_true(same_float(g.a.d[b ? 0 : at / 32], d));
                     assert_int_equal(g.a.q[at], cases[i].code);
@@ -104,7 +104,7 @@ static void test_largest_is_127(void **state)
             int exponent = (int)(r % 226) - 98;
             x[r >> 59] = ldexpf(1.0f + (float)((r >> 20) & 0x7FFFFF) * 0x1p-23f, exponent);
             uint8_t bad = 0;
-            t->act_prepare(&g.a, x, 0, 1, &bad);
+            kern_act_rows(t, &g.a, x, 0, 1, &bad);
             assert_int_equal(g.a.q[r >> 59], 127);
             assert_int_equal(g.a.sums[0] + g.a.sums[1], 127);
             assert_true(same_float(g.a.totals[0], 127.0f));
@@ -143,7 +143,7 @@ static void test_bf16_by_hand(void **state)
         }
         mm_act g = mm_act_new(KERN_ACT_BF16, 1, N, GUARD_END);
         uint8_t bad = 0;
-        t->act_prepare(&g.a, x, 0, 1, &bad);
+        kern_act_rows(t, &g.a, x, 0, 1, &bad);
         assert_int_equal(bad, 0);
         for (size_t i = 0; i < N; i++) {
             assert_true(same_float(bf16_to_f32(g.a.bf16[i]), cases[i].want));
@@ -151,7 +151,7 @@ static void test_bf16_by_hand(void **state)
         mm_act_free(&g);
         x[3] = 0x1.ffp127f; /* finite, but infinite in bf16 */
         g = mm_act_new(KERN_ACT_BF16, 1, N, GUARD_END);
-        t->act_prepare(&g.a, x, 0, 1, &bad);
+        kern_act_rows(t, &g.a, x, 0, 1, &bad);
         assert_int_equal(bad, 1);
         assert_int_equal(g.a.bf16[0], 0);
         mm_act_free(&g);
@@ -197,13 +197,13 @@ static void test_sets_equal(void **state)
                 memset(guard_floats(&x) + 2 * k, 0, k * sizeof(float)); /* a row of zeros */
                 uint8_t bad[5] = {0};
                 mm_act want = mm_act_new(kinds[kind], m, k, (guard_side)side);
-                ref->act_prepare(&want.a, guard_floats(&x), 0, m, bad);
+                kern_act_rows(ref, &want.a, guard_floats(&x), 0, m, bad);
                 const kern_table *t;
                 for (int s = -1; (t = sets_next(&s));) {
                     mm_act got = mm_act_new(kinds[kind], m, k, (guard_side)side);
-                    t->act_prepare(&got.a, guard_floats(&x), 3, 5, bad); /* in any pieces, any order */
-                    t->act_prepare(&got.a, guard_floats(&x), 0, 1, bad);
-                    t->act_prepare(&got.a, guard_floats(&x), 1, 3, bad);
+                    kern_act_rows(t, &got.a, guard_floats(&x), 3, 5, bad); /* in any pieces, any order */
+                    kern_act_rows(t, &got.a, guard_floats(&x), 0, 1, bad);
+                    kern_act_rows(t, &got.a, guard_floats(&x), 1, 3, bad);
                     mm_act_equal(t, &got, &want);
                     mm_act_free(&got);
                 }
@@ -226,11 +226,11 @@ static void bad_row_check(const kern_table *t, kern_act_kind kind, size_t k, siz
     memcpy(clean, x, sizeof clean);
     memset(clean + k, 0, k * sizeof *clean); /* a row of zeros is what a bad row must look like */
     uint8_t bad[3] = {7, 7, 7};
-    kern_table_of(KERN_REF)->act_prepare(&want.a, clean, 0, 3, bad);
+    kern_act_rows(kern_table_of(KERN_REF), &want.a, clean, 0, 3, bad);
     assert_int_equal(bad[1], 7);
     x[k + at] = value;
     mm_act got = mm_act_new(kind, 3, k, GUARD_END);
-    t->act_prepare(&got.a, x, 0, 3, bad);
+    kern_act_rows(t, &got.a, x, 0, 3, bad);
     assert_int_equal(bad[0], 7);
     assert_int_equal(bad[1], 1);
     assert_int_equal(bad[2], 7);
@@ -294,14 +294,53 @@ static void test_range_only(void **state)
             mm_act whole = mm_act_new(kinds[kind], 5, 300, GUARD_END);
             mm_act part = mm_act_new(kinds[kind], 5, 300, GUARD_END);
             uint8_t bad[5] = {0};
-            t->act_prepare(&whole.a, x, 0, 5, bad);
-            t->act_prepare(&part.a, x, 2, 4, bad);
+            kern_act_rows(t, &whole.a, x, 0, 5, bad);
+            kern_act_rows(t, &part.a, x, 2, 4, bad);
             for (size_t r = 0; r < 5; r++) {
                 row_equal(&part.a, r >= 2 && r < 4 ? &whole.a : &fresh.a, r);
             }
             mm_act_free(&part);
             mm_act_free(&whole);
             mm_act_free(&fresh);
+        }
+    }
+}
+
+/* A row in parts is the row as a whole; a part with a bad value is zero and says so, the others are as ever. */
+static void test_parts(void **state)
+{
+    static const size_t widths[] = {256, 300, 512, 1000, 1056};
+    const kern_table *t;
+    uint64_t rng = 29;
+    (void)state;
+    for (int s = -1; (t = sets_next(&s));) {
+        for (size_t i = 0; i < KIND_COUNT * sizeof widths / sizeof *widths; i++) {
+            size_t k = widths[i / KIND_COUNT];
+            kern_act_kind kind = kinds[i % KIND_COUNT];
+            float x[1056], clean[1056];
+            uint8_t bad[3] = {0};
+            mm_act want = mm_act_new(kind, 3, k, GUARD_END), got = mm_act_new(kind, 3, k, GUARD_END);
+            rng_fill(&rng, x, k);
+            memcpy(clean, x, sizeof clean);
+            memset(clean, 0, (k < KERN_ACT_STEP ? k : KERN_ACT_STEP) * sizeof *clean);
+            t->act_prepare(&want.a, x, 0, 0, k, bad);
+            t->act_prepare(&want.a, clean, 2, 0, k, bad);
+            for (size_t k0 = (k - 1) / KERN_ACT_STEP * KERN_ACT_STEP;;
+                 k0 -= KERN_ACT_STEP) { /* from the end */
+                t->act_prepare(&got.a, x, 0, k0, k - k0 < KERN_ACT_STEP ? k : k0 + KERN_ACT_STEP, bad);
+                if (k0 == 0) {
+                    break;
+                }
+            }
+            assert_true(bad[0] == 0 && bad[2] == 0);
+            row_equal(&got.a, &want.a, 0);
+            x[100] = INFINITY;
+            t->act_prepare(&got.a, x, 2, 0, KERN_ACT_STEP, bad);
+            assert_int_equal(bad[2], 1);
+            t->act_prepare(&got.a, x, 2, KERN_ACT_STEP, k, bad);
+            row_equal(&got.a, &want.a, 2);
+            mm_act_free(&got);
+            mm_act_free(&want);
         }
     }
 }
@@ -317,7 +356,7 @@ static void derived_check(const kern_table *t, kern_act_kind kind, size_t m, siz
     rng_fill(rng, x, m * k);
     kern_act_init(&a, kind, m, k, mem.data);
     assert_int_equal(a.tile, m <= KERN_ACT_SMALL ? m : KERN_ACT_TILE);
-    t->act_prepare(&a, x, 0, m, bad);
+    kern_act_rows(t, &a, x, 0, m, bad);
     guard_check(&mem);
     for (size_t r = 0; r < m; r++) {
         for (size_t b = 0; b < a.n_blocks; b++) {
@@ -364,8 +403,8 @@ int main(void)
         cmocka_unit_test(test_codes_by_hand),  cmocka_unit_test(test_scale_edges),
         cmocka_unit_test(test_largest_is_127), cmocka_unit_test(test_bf16_by_hand),
         cmocka_unit_test(test_sets_equal),     cmocka_unit_test(test_bad_rows),
-        cmocka_unit_test(test_range_only),     cmocka_unit_test(test_derived),
-        cmocka_unit_test(test_every_set_ran),
+        cmocka_unit_test(test_range_only),     cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_derived),        cmocka_unit_test(test_every_set_ran),
     };
     return cmocka_run_group_tests_name("kern act_quant", tests, NULL, NULL);
 }

@@ -19,7 +19,7 @@
 #define BF16_LIMIT 0x7F7F8000u
 #define F32_LIMIT  0x7F800000u
 
-static bool row_is_good(const float *x, size_t k, uint32_t limit)
+static bool part_is_good(const float *x, size_t k, uint32_t limit)
 {
     for (size_t c = 0; c < k; c++) {
         if ((f32_bits(x[c]) & 0x7FFFFFFFu) >= limit) {
@@ -69,16 +69,16 @@ static void sums_encode(kern_act *a, size_t r, size_t b, const int8_t *q)
     }
 }
 
-/* Row r into codes, scales and sums; x NULL: all zero. */
-static void row_encode(kern_act *a, const float *x, size_t r)
+/* Values [k0, k1) of row r into codes, scales and sums; x NULL: all zero. */
+static void part_encode(kern_act *a, const float *x, size_t r, size_t k0, size_t k1)
 {
-    for (size_t run = 0; run < a->n_runs; run++) {
+    for (size_t run = k0 / KERN_ACT_RUN; run < a->n_runs && run * KERN_ACT_RUN < k1; run++) {
         memset(kern_act_q(a, r, run), 0, KERN_ACT_RUN);
     }
-    for (size_t b = 0; b < a->n_blocks; b++) {
+    for (size_t at = k0; at < k1; at += a->block) {
         int8_t q[BLOCK_MAX] = {0};
-        size_t at = b * a->block;
-        size_t n = a->k - at < a->block ? a->k - at : a->block;
+        size_t b = at / a->block;
+        size_t n = k1 - at < a->block ? k1 - at : a->block;
         *kern_act_d(a, r, b) = x ? block_encode(x + at, n, q) : 0.0f;
         sums_encode(a, r, b, q);
         for (size_t i = 0; i < a->block; i += 32) {
@@ -87,34 +87,29 @@ static void row_encode(kern_act *a, const float *x, size_t r)
     }
 }
 
-static void row_round(kern_act *a, const float *x, size_t r)
+static void part_round(kern_act *a, const float *x, size_t r, size_t k0, size_t k1)
 {
-    for (size_t run = 0; run < a->n_runs; run++) {
-        uint16_t *out = kern_act_bf16(a, r, run);
+    for (size_t at = k0; at < k1; at += BF16_RUN) {
+        uint16_t *out = kern_act_bf16(a, r, at / BF16_RUN);
         for (size_t i = 0; i < BF16_RUN; i++) {
-            size_t c = run * BF16_RUN + i;
-            out[i] = x && c < a->k ? bf16_from_f32(x[c]) : 0;
+            out[i] = x && at + i < k1 ? bf16_from_f32(x[at + i]) : 0;
         }
     }
 }
 
-void act_prepare_ref(kern_act *a, const float *x, size_t r0, size_t r1, uint8_t *bad)
+void act_prepare_ref(kern_act *a, const float *x, size_t r, size_t k0, size_t k1, uint8_t *bad)
 {
-    uint32_t limit = a->kind == KERN_ACT_BF16 ? BF16_LIMIT : F32_LIMIT;
-    for (size_t r = r0; r < r1; r++) {
-        const float *row = x + r * a->k;
-        if (!row_is_good(row, a->k, limit)) {
-            bad[r] = 1;
-            row = NULL;
-        }
-        if (a->block) {
-            row_encode(a, row, r);
-        } else if (a->kind == KERN_ACT_BF16) {
-            row_round(a, row, r);
-        } else if (row) {
-            memcpy(a->f32 + r * a->k, row, a->k * sizeof *row);
-        } else {
-            memset(a->f32 + r * a->k, 0, a->k * sizeof *a->f32);
-        }
+    if (!part_is_good(x + k0, k1 - k0, a->kind == KERN_ACT_BF16 ? BF16_LIMIT : F32_LIMIT)) {
+        __atomic_store_n(&bad[r], 1, __ATOMIC_RELAXED); /* several threads may say so of one row */
+        x = NULL;
+    }
+    if (a->block) {
+        part_encode(a, x, r, k0, k1);
+    } else if (a->kind == KERN_ACT_BF16) {
+        part_round(a, x, r, k0, k1);
+    } else if (x) {
+        memcpy(a->f32 + r * a->k + k0, x + k0, (k1 - k0) * sizeof *x);
+    } else {
+        memset(a->f32 + r * a->k + k0, 0, (k1 - k0) * sizeof *a->f32);
     }
 }

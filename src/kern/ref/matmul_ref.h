@@ -9,7 +9,7 @@
 
 #include "kern/kern.h"
 
-void act_prepare_ref(kern_act *a, const float *x, size_t r0, size_t r1, uint8_t *bad);
+void act_prepare_ref(kern_act *a, const float *x, size_t r, size_t k0, size_t k1, uint8_t *bad);
 
 void matmul_ref_f32(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y, size_t y_stride);
 void matmul_ref_f16(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y, size_t y_stride);

@@ -21,7 +21,7 @@ static __m256i lanes_first(size_t n)
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
-static bool row_is_good(const float *x, size_t k, int limit)
+static bool part_is_good(const float *x, size_t k, int limit)
 {
     const __m256i magnitude = _mm256_set1_epi32(0x7FFFFFFF);
     const __m256i last_good = _mm256_set1_epi32(limit - 1);
@@ -105,21 +105,23 @@ static void block_encode(kern_act *a, size_t r, size_t b, const float *x)
     }
 }
 
-static void row_encode(kern_act *a, const float *x, size_t r)
+/* Values [k0, k1) of row r into codes; x NULL: all zero. */
+static void part_encode(kern_act *a, const float *x, size_t r, size_t k0, size_t k1)
 {
-    if (a->n_blocks * a->block < a->n_runs * KERN_ACT_RUN) { /* an odd number of blocks of 32 */
+    static const float zeros[BLOCK_MAX];
+    const size_t padded = a->n_blocks * a->block;
+    if (k1 == a->k && padded < a->n_runs * KERN_ACT_RUN) { /* an odd number of blocks of 32 */
         memset(kern_act_q(a, r, a->n_runs - 1) + 32, 0, 32);
     }
-    for (size_t b = 0; b < a->n_blocks; b++) {
-        size_t left = a->k - b * a->block;
-        const float *from = x + b * a->block;
+    for (size_t at = k0; at < k1; at += a->block) {
+        const float *from = x ? x + at : zeros;
         float part[BLOCK_MAX];
-        if (left < a->block) {
+        if (x && k1 - at < a->block) {
             memset(part, 0, sizeof part);
-            memcpy(part, from, left * sizeof *part);
+            memcpy(part, from, (k1 - at) * sizeof *part);
             from = part;
         }
-        block_encode(a, r, b, from);
+        block_encode(a, r, at / a->block, from);
     }
 }
 
@@ -132,16 +134,18 @@ static __m256i round_bf16(__m256 x)
     return _mm256_srli_epi32(u, 16);
 }
 
-static void row_round(kern_act *a, const float *x, size_t r)
+static void part_round(kern_act *a, const float *x, size_t r, size_t k0, size_t k1)
 {
-    for (size_t run = 0; run < a->n_runs; run++) {
-        uint16_t *out = kern_act_bf16(a, r, run);
-        size_t left = a->k - run * BF16_RUN;
-        const float *from = x + run * BF16_RUN;
+    for (size_t at = k0; at < k1; at += BF16_RUN) {
+        uint16_t *out = kern_act_bf16(a, r, at / BF16_RUN);
+        const size_t n = !x ? 0 : k1 - at < BF16_RUN ? k1 - at : BF16_RUN;
+        const float *from = x ? x + at : NULL;
         float part[BF16_RUN];
-        if (left < BF16_RUN) {
+        if (n < BF16_RUN) {
             memset(part, 0, sizeof part);
-            memcpy(part, from, left * sizeof *part);
+            if (n > 0) {
+                memcpy(part, from, n * sizeof *part);
+            }
             from = part;
         }
         for (size_t i = 0; i < BF16_RUN; i += 16) {
@@ -153,37 +157,19 @@ static void row_round(kern_act *a, const float *x, size_t r)
     }
 }
 
-static void row_zero(kern_act *a, size_t r)
+void act_prepare_avx2(kern_act *a, const float *x, size_t r, size_t k0, size_t k1, uint8_t *bad)
 {
-    static const float zeros[BLOCK_MAX];
-    if (a->kind == KERN_ACT_F32) {
-        memset(a->f32 + r * a->k, 0, a->k * sizeof *a->f32);
+    if (!part_is_good(x + k0, k1 - k0, a->kind == KERN_ACT_BF16 ? BF16_LIMIT : F32_LIMIT)) {
+        __atomic_store_n(&bad[r], 1, __ATOMIC_RELAXED); /* several threads may say so of one row */
+        x = NULL;
     }
-    for (size_t run = 0; a->bf16 && run < a->n_runs; run++) {
-        memset(kern_act_bf16(a, r, run), 0, KERN_ACT_RUN);
-    }
-    for (size_t run = 0; a->q && run < a->n_runs; run++) {
-        memset(kern_act_q(a, r, run), 0, KERN_ACT_RUN);
-    }
-    for (size_t b = 0; b < a->n_blocks; b++) {
-        block_encode(a, r, b, zeros);
-    }
-}
-
-void act_prepare_avx2(kern_act *a, const float *x, size_t r0, size_t r1, uint8_t *bad)
-{
-    const int limit = a->kind == KERN_ACT_BF16 ? BF16_LIMIT : F32_LIMIT;
-    for (size_t r = r0; r < r1; r++) {
-        const float *row = x + r * a->k;
-        if (!row_is_good(row, a->k, limit)) {
-            bad[r] = 1;
-            row_zero(a, r);
-        } else if (a->block) {
-            row_encode(a, row, r);
-        } else if (a->kind == KERN_ACT_BF16) {
-            row_round(a, row, r);
-        } else {
-            memcpy(a->f32 + r * a->k, row, a->k * sizeof *row);
-        }
+    if (a->block) {
+        part_encode(a, x, r, k0, k1);
+    } else if (a->kind == KERN_ACT_BF16) {
+        part_round(a, x, r, k0, k1);
+    } else if (x) {
+        memcpy(a->f32 + r * a->k + k0, x + k0, (k1 - k0) * sizeof *x);
+    } else {
+        memset(a->f32 + r * a->k + k0, 0, (k1 - k0) * sizeof *a->f32);
     }
 }

@@ -20,7 +20,7 @@ static __mmask16 lanes_first(size_t n)
     return (__mmask16)(n < 16 ? (1u << n) - 1 : 0xFFFFu);
 }
 
-static bool row_is_good(const float *x, size_t k, uint32_t limit)
+static bool part_is_good(const float *x, size_t k, uint32_t limit)
 {
     const __m512i magnitude = _mm512_set1_epi32(0x7FFFFFFF);
     __m512i most = _mm512_setzero_si512();
@@ -110,24 +110,24 @@ static void encode_256(act_row *to, const float *x, size_t run_bytes)
     _mm512_storeu_si512(to->halves, _mm512_or_si512(_mm512_srli_epi32(high_bits, 16), low_bits));
 }
 
-/* Row r into codes; x NULL: all zero. */
-static void row_encode(kern_act *a, const float *x, size_t r)
+/* Values [k0, k1) of row r into codes; x NULL: all zero. */
+static void part_encode(kern_act *a, const float *x, size_t r, size_t k0, size_t k1)
 {
     static const float zeros[BLOCK_MAX];
-    const size_t run_bytes = a->tile * KERN_ACT_RUN;
-    act_row to = {.q = kern_act_q(a, r, 0), .d = kern_act_d(a, r, 0), .sums = kern_act_sums(a, r, 0)};
+    const size_t run_bytes = a->tile * KERN_ACT_RUN, b0 = k0 / a->block;
+    act_row to = {
+        .q = kern_act_q(a, r, k0 / KERN_ACT_RUN), .d = kern_act_d(a, r, b0), .sums = kern_act_sums(a, r, b0)};
     if (a->block != BLOCK_MAX) {
-        to.totals = kern_act_total(a, r, 0);
+        to.totals = kern_act_total(a, r, b0);
     } else {
-        to.halves = kern_act_halves(a, r, 0);
+        to.halves = kern_act_halves(a, r, b0);
     }
-    for (size_t b = 0; b < a->n_blocks; b++) {
-        const size_t left = a->k - b * a->block;
-        const float *from = x ? x + b * a->block : zeros;
+    for (size_t at = k0; at < k1; at += a->block) {
+        const float *from = x ? x + at : zeros;
         float part[BLOCK_MAX];
-        if (x && left < a->block) {
+        if (x && k1 - at < a->block) {
             memset(part, 0, sizeof part);
-            memcpy(part, from, left * sizeof *part);
+            memcpy(part, from, (k1 - at) * sizeof *part);
             from = part;
         }
         if (a->block == BLOCK_MAX) {
@@ -135,14 +135,15 @@ static void row_encode(kern_act *a, const float *x, size_t r)
             to.q += 4 * run_bytes;
             to.halves += a->tile * KERN_ACT_HALVES;
         } else {
-            encode_32(&to, to.q + b % 2 * 32, from);
-            to.q += b % 2 * run_bytes;
+            const size_t odd = at / 32 % 2;
+            encode_32(&to, to.q + odd * 32, from);
+            to.q += odd * run_bytes;
             to.totals += a->tile;
         }
         to.d += a->tile;
         to.sums += a->tile * (a->block / 16);
     }
-    if (a->n_blocks * a->block < a->n_runs * KERN_ACT_RUN) { /* an odd number of blocks of 32 */
+    if (k1 == a->k && a->n_blocks * a->block < a->n_runs * KERN_ACT_RUN) { /* an odd number of blocks of 32 */
         memset(to.q + 32, 0, 32);
     }
 }
@@ -155,37 +156,32 @@ static __m256i round_bf16(__m512i x)
     return _mm512_cvtepi32_epi16(_mm512_srli_epi32(x, 16));
 }
 
-/* Row r into bf16; x NULL: all zero. */
-static void row_round(kern_act *a, const float *x, size_t r)
+/* Values [k0, k1) of row r into bf16; x NULL: all zero. */
+static void part_round(kern_act *a, const float *x, size_t r, size_t k0, size_t k1)
 {
-    uint16_t *out = a->n_runs > 0 ? kern_act_bf16(a, r, 0) : NULL;
-    for (size_t run = 0; run < a->n_runs; run++, out += a->tile * BF16_RUN) {
+    uint16_t *out = k0 < k1 ? kern_act_bf16(a, r, k0 / BF16_RUN) : NULL;
+    for (size_t at = k0; at < k1; at += BF16_RUN, out += a->tile * BF16_RUN) {
         for (size_t i = 0; i < BF16_RUN; i += 16) {
-            const size_t c = run * BF16_RUN + i;
-            const __mmask16 inside = x && c < a->k ? lanes_first(a->k - c) : 0;
-            const __m512i v = _mm512_maskz_loadu_epi32(inside, inside ? x + c : x);
+            const __mmask16 inside = x && at + i < k1 ? lanes_first(k1 - at - i) : 0;
+            const __m512i v = _mm512_maskz_loadu_epi32(inside, inside ? x + at + i : x);
             _mm256_storeu_si256((__m256i *)(void *)(out + i), round_bf16(v));
         }
     }
 }
 
-void act_prepare_avx512(kern_act *a, const float *x, size_t r0, size_t r1, uint8_t *bad)
+void act_prepare_avx512(kern_act *a, const float *x, size_t r, size_t k0, size_t k1, uint8_t *bad)
 {
-    const uint32_t limit = a->kind == KERN_ACT_BF16 ? BF16_LIMIT : F32_LIMIT;
-    for (size_t r = r0; r < r1; r++) {
-        const float *row = x + r * a->k;
-        if (!row_is_good(row, a->k, limit)) {
-            bad[r] = 1;
-            row = NULL;
-        }
-        if (a->block) {
-            row_encode(a, row, r);
-        } else if (a->kind == KERN_ACT_BF16) {
-            row_round(a, row, r);
-        } else if (row) {
-            memcpy(a->f32 + r * a->k, row, a->k * sizeof *row);
-        } else {
-            memset(a->f32 + r * a->k, 0, a->k * sizeof *a->f32);
-        }
+    if (!part_is_good(x + k0, k1 - k0, a->kind == KERN_ACT_BF16 ? BF16_LIMIT : F32_LIMIT)) {
+        __atomic_store_n(&bad[r], 1, __ATOMIC_RELAXED); /* several threads may say so of one row */
+        x = NULL;
+    }
+    if (a->block) {
+        part_encode(a, x, r, k0, k1);
+    } else if (a->kind == KERN_ACT_BF16) {
+        part_round(a, x, r, k0, k1);
+    } else if (x) {
+        memcpy(a->f32 + r * a->k + k0, x + k0, (k1 - k0) * sizeof *x);
+    } else {
+        memset(a->f32 + r * a->k + k0, 0, (k1 - k0) * sizeof *a->f32);
     }
 }

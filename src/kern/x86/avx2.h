@@ -28,7 +28,7 @@ void attention_spans_avx2(const kern_attn *a, size_t span0, size_t span1, float 
 void attention_join_avx2(const kern_attn *a, size_t span0, const float *parts);
 void attn_turn_avx2(float *v, const float *k, size_t v_dim); /* attn_ops.turn */
 uint64_t int8_rate_avx2(uint64_t n_rounds);
-void act_prepare_avx2(kern_act *a, const float *x, size_t r0, size_t r1, uint8_t *bad);
+void act_prepare_avx2(kern_act *a, const float *x, size_t r, size_t k0, size_t k1, uint8_t *bad);
 
 /* Over packed weights. */
 void matmul_avx2_f32(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,

@@ -29,7 +29,7 @@ void attention_avx512(const kern_attn *a);
 void attention_spans_avx512(const kern_attn *a, size_t span0, size_t span1, float *parts);
 void attention_join_avx512(const kern_attn *a, size_t span0, const float *parts);
 
-void act_prepare_avx512(kern_act *a, const float *x, size_t r0, size_t r1, uint8_t *bad);
+void act_prepare_avx512(kern_act *a, const float *x, size_t r, size_t k0, size_t k1, uint8_t *bad);
 
 #define MATMUL_AVX512(type)                                                                            \
     void matmul_avx512_##type(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y, \
