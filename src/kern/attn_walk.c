@@ -99,16 +99,27 @@ static range range_of(const kern_attn *a, const span *s, size_t row)
                    last - s->at < KERN_SPAN - 1 ? last - s->at : KERN_SPAN - 1};
 }
 
+/* What is read after the K, and after the V, of page i of the span. */
+static const unsigned char *after_keys(const kern_attn *a, const span *s, size_t i)
+{
+    const unsigned char *head = head_of(a, s->page0 + i);
+    return i < s->last ? ahead_of(a, s->page0 + i + 1, 0, head)
+                       : ahead_of(a, s->page0 + s->first, a->layer->v_bytes, head);
+}
+
+static const unsigned char *after_values(const kern_attn *a, const span *s, size_t i)
+{
+    const unsigned char *head = head_of(a, s->page0 + i);
+    return i < s->last ? ahead_of(a, s->page0 + i + 1, a->layer->v_bytes, head) : s->after ? s->after : head;
+}
+
 /* Page number i of the span: its K. */
 static const float *page_keys(const walk *w, span *s, size_t i)
 {
     const kern_attn *a = w->a;
     float *k = w->k + (w->pages > 1 ? i * KV_PAGE_TOKENS * a->layer->k_dim : 0);
     if (!s->k_there[i]) {
-        const unsigned char *head = head_of(a, s->page0 + i);
-        const unsigned char *ahead = i < s->last ? ahead_of(a, s->page0 + i + 1, 0, head)
-                                                 : ahead_of(a, s->page0 + s->first, a->layer->v_bytes, head);
-        w->ops->keys(k, head, a->layer->k_dim, a->type, ahead);
+        w->ops->keys(k, head_of(a, s->page0 + i), a->layer->k_dim, a->type, after_keys(a, s, i));
         s->k_there[i] = w->pages > 1;
     }
     return k;
@@ -127,9 +138,8 @@ static const float *page_values(const walk *w, span *s, size_t i)
         w->ops->turn(v, page_keys(w, s, i), a->layer->v_dim);
         return v;
     }
-    const unsigned char *head = head_of(a, s->page0 + i), *after = s->after ? s->after : head;
-    w->ops->values(v, head + a->layer->v_bytes, a->layer->v_dim, a->type,
-                   i < s->last ? ahead_of(a, s->page0 + i + 1, a->layer->v_bytes, head) : after);
+    w->ops->values(v, head_of(a, s->page0 + i) + a->layer->v_bytes, a->layer->v_dim, a->type,
+                   after_values(a, s, i));
     return v;
 }
 

@@ -18,8 +18,8 @@
 typedef struct attn_ops {
     size_t block; /* query heads done at once, at most ATTN_BLOCK_MAX */
     /*
-     * The K, or the V, of one head of a page as fp32 into room: [k_dim][32], [32][v_dim]. The same number of bytes from
-     * ahead on are brought into the caches.
+     * The K, or the V, of one head of a page as fp32 into room: [k_dim][32], [32][v_dim]. For each line that is read
+     * the same line from ahead on is fetched into the second cache: one for one, since bursts are dropped.
      */
     void (*keys)(float *room, const unsigned char *k, size_t k_dim, kv_type type, const unsigned char *ahead);
     void (*values)(float *room, const unsigned char *v, size_t v_dim, kv_type type,

@@ -72,19 +72,13 @@ static size_t least(size_t a, size_t b)
 }
 
 /*
- * Into about `wanted` tasks. A single row is bound by memory: its tasks take the heads of a page together, which lie
- * side by side, and are cut by spans first. Several rows are bound by arithmetic: by heads first, which costs nothing.
+ * Into about `wanted` tasks: by heads first, which costs nothing, then by spans.
  */
 static void tile_split(const attend *at, attend_tile *t, size_t wanted, size_t *parts_used)
 {
     size_t n_kv = at->shape->n_kv_heads, spans = tile_spans(at, t);
-    if (t->n_rows == 1) {
-        t->n_pieces = least(spans, wanted);
-        t->n_groups = least(n_kv, (wanted + t->n_pieces - 1) / t->n_pieces);
-    } else {
-        t->n_groups = least(n_kv, wanted);
-        t->n_pieces = least(spans, (wanted + t->n_groups - 1) / t->n_groups);
-    }
+    t->n_groups = least(n_kv, wanted);
+    t->n_pieces = least(spans, (wanted + t->n_groups - 1) / t->n_groups);
     size_t need = t->n_pieces > 1 ? head_parts(at, t) * n_kv : 0;
     if (need > ATTEND_PARTS - *parts_used) {
         t->n_groups = least(n_kv, wanted);
@@ -141,27 +135,24 @@ static kern_attn head_attn(const attend *at, const attend_tile *t, size_t head, 
     };
 }
 
-/* Where a KV head begins in the first page of a span. */
-static const void *head_at(const attend *at, const kern_attn *a, size_t head, size_t span)
+/* What is read after the present head: the next one, in the first page of a span. */
+static const void *next_head(const attend *at, const kern_attn *a, size_t span)
 {
-    return (const unsigned char *)a->pages[span * (KERN_SPAN / KV_PAGE_TOKENS)] + at->kv->offset_bytes +
-           head * at->kv->head_bytes;
+    const unsigned char *page = a->pages[span * (KERN_SPAN / KV_PAGE_TOKENS)];
+    return page ? page + at->kv->offset_bytes + (a->kv_head + 1) * at->kv->head_bytes : NULL;
 }
 
-/* Spans [s0, s1) of KV heads [h0, h1): span by span, so that what a page holds of the layer is read in one run. */
+/* Spans [s0, s1) of KV heads [h0, h1). */
 static void piece_run(const attend *at, const attend_tile *t, size_t h0, size_t h1, size_t s0, size_t s1,
                       size_t thread)
 {
     kern_attn_seen seen[TILE_QUERIES];
     size_t span0 = tile_span0(at, t), one_head = head_parts(at, t), one_span = one_head / tile_spans(at, t);
-    for (size_t i = 0; i < (s1 - s0) * (h1 - h0); i++) {
-        size_t span = s0 + i / (h1 - h0), head = h0 + i % (h1 - h0);
+    for (size_t head = h0; head < h1; head++) {
         kern_attn a = head_attn(at, t, head, thread, seen);
-        if (head + 1 < h1 || span + 1 < s1) {
-            a.next = head + 1 < h1 ? head_at(at, &a, head + 1, span) : head_at(at, &a, h0, span + 1);
-        }
-        at->kern->attention_spans(&a, span, span + 1,
-                                  at->parts + t->part0 + head * one_head + (span - span0) * one_span);
+        a.next = head + 1 < h1 ? next_head(at, &a, s0) : NULL;
+        at->kern->attention_spans(&a, s0, s1,
+                                  at->parts + t->part0 + head * one_head + (s0 - span0) * one_span);
     }
 }
 
@@ -170,7 +161,7 @@ static void heads_run(const attend *at, const attend_tile *t, size_t h0, size_t 
     kern_attn_seen seen[TILE_QUERIES];
     for (size_t head = h0; head < h1; head++) {
         kern_attn a = head_attn(at, t, head, thread, seen);
-        a.next = head + 1 < h1 ? head_at(at, &a, head + 1, tile_span0(at, t)) : NULL;
+        a.next = head + 1 < h1 ? next_head(at, &a, tile_span0(at, t)) : NULL;
         at->kern->attention(&a);
     }
 }

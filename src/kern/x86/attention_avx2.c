@@ -1,7 +1,7 @@
 /*
  * Rule 3 with eight positions per vector for the scores and eight dimensions per vector for the values
- * (kern/attn_walk.h). The accumulators of up to three query heads (12 vectors) stay in registers while each row of K or
- * V is loaded once.
+ * (kern/attn_walk.h). The accumulators of up to four query heads (8 to 12 vectors) stay in registers while each row of K
+ * or V is loaded once; four heads take half of a page, or two vectors of V, at a time.
  */
 #include "kern/attn_walk.h"
 #include "kern/x86/avx2.h"
@@ -11,12 +11,12 @@
 
 #define LANES     8
 #define LINE      64
-#define BLOCK     3 /* query heads */
+#define BLOCK     4 /* query heads */
 #define PAGE_VECS (KV_PAGE_TOKENS / LANES)
 
 MM_INLINE void fetch(const unsigned char *p)
 {
-    _mm_prefetch((const char *)p, _MM_HINT_T0);
+    _mm_prefetch((const char *)p, _MM_HINT_T1);
 }
 
 MM_INLINE __m256 halves_load(const unsigned char *p, kv_type type)
@@ -157,37 +157,37 @@ void attn_turn_avx2(float *v, const float *k, size_t v_dim)
     }
 }
 
-/* n query heads (constant). */
+/* n query heads with n_v vectors of positions (both constant) from k on. */
 MM_INLINE void scores_block(const float *k, size_t k_dim, const float *q, float scale, float *p,
-                            const size_t n)
+                            const size_t n, const size_t n_v)
 {
     __m256 acc[BLOCK][PAGE_VECS];
     MM_UNROLL
     for (size_t i = 0; i < n; i++) {
         MM_UNROLL
-        for (size_t x = 0; x < PAGE_VECS; x++) {
+        for (size_t x = 0; x < n_v; x++) {
             acc[i][x] = _mm256_setzero_ps();
         }
     }
     for (size_t d = 0; d < k_dim; d++, k += KV_PAGE_TOKENS, q += n) {
-        __m256 qd[BLOCK];
+        __m256 row[PAGE_VECS];
         MM_UNROLL
-        for (size_t i = 0; i < n; i++) {
-            qd[i] = _mm256_broadcast_ss(q + i);
+        for (size_t x = 0; x < n_v; x++) {
+            row[x] = _mm256_loadu_ps(k + LANES * x);
         }
         MM_UNROLL
-        for (size_t x = 0; x < PAGE_VECS; x++) {
-            __m256 row = _mm256_loadu_ps(k + LANES * x);
+        for (size_t i = 0; i < n; i++) {
+            __m256 qd = _mm256_broadcast_ss(q + i);
             MM_UNROLL
-            for (size_t i = 0; i < n; i++) {
-                acc[i][x] = _mm256_fmadd_ps(qd[i], row, acc[i][x]);
+            for (size_t x = 0; x < n_v; x++) {
+                acc[i][x] = _mm256_fmadd_ps(qd, row[x], acc[i][x]);
             }
         }
     }
     MM_UNROLL
     for (size_t i = 0; i < n; i++) {
         MM_UNROLL
-        for (size_t x = 0; x < PAGE_VECS; x++) {
+        for (size_t x = 0; x < n_v; x++) {
             _mm256_storeu_ps(p + i * KERN_ATTN_P_PITCH + LANES * x,
                              _mm256_mul_ps(acc[i][x], _mm256_set1_ps(scale)));
         }
@@ -196,12 +196,20 @@ MM_INLINE void scores_block(const float *k, size_t k_dim, const float *q, float 
 
 static void scores(const float *k, size_t k_dim, const float *q, size_t n, float scale, float *p)
 {
-    if (n == 3) {
-        scores_block(k, k_dim, q, scale, p, 3);
-    } else if (n == 2) {
-        scores_block(k, k_dim, q, scale, p, 2);
-    } else {
-        scores_block(k, k_dim, q, scale, p, 1);
+    switch (n) {
+    case 1:
+        scores_block(k, k_dim, q, scale, p, 1, 4);
+        return;
+    case 2:
+        scores_block(k, k_dim, q, scale, p, 2, 4);
+        return;
+    case 3:
+        scores_block(k, k_dim, q, scale, p, 3, 2);
+        scores_block(k + 2 * LANES, k_dim, q, scale, p + 2 * LANES, 3, 2);
+        return;
+    default:
+        scores_block(k, k_dim, q, scale, p, BLOCK, 2);
+        scores_block(k + 2 * LANES, k_dim, q, scale, p + 2 * LANES, BLOCK, 2);
     }
 }
 
@@ -271,12 +279,18 @@ MM_INLINE void weigh_all(const float *v, size_t v_dim, const float *p, float *o,
 
 static void weigh(const float *v, size_t v_dim, const float *p, float *o, size_t j0, size_t j1, size_t n)
 {
-    if (n == 3) {
-        weigh_all(v, v_dim, p, o, j0, j1, 3, 4);
-    } else if (n == 2) {
-        weigh_all(v, v_dim, p, o, j0, j1, 2, 4);
-    } else {
+    switch (n) {
+    case 1:
         weigh_all(v, v_dim, p, o, j0, j1, 1, 8);
+        return;
+    case 2:
+        weigh_all(v, v_dim, p, o, j0, j1, 2, 4);
+        return;
+    case 3:
+        weigh_all(v, v_dim, p, o, j0, j1, 3, 2);
+        return;
+    default:
+        weigh_all(v, v_dim, p, o, j0, j1, BLOCK, 2);
     }
 }
 

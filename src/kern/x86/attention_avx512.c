@@ -18,7 +18,7 @@
 
 MM_INLINE void fetch(const unsigned char *p)
 {
-    _mm_prefetch((const char *)p, _MM_HINT_T0);
+    _mm_prefetch((const char *)p, _MM_HINT_T1);
 }
 
 MM_INLINE __m512 halves_load(const unsigned char *p, kv_type type)
@@ -47,32 +47,47 @@ MM_INLINE __m512 codes_load(const unsigned char *p)
 
 static void codes_widen_k(float *out, const unsigned char *from, size_t dim, const unsigned char *ahead)
 {
-    size_t at = kv_q8_scale_bytes(dim); /* of the codes */
-    for (size_t d = 0; d < dim; d++) {
-        const unsigned char *scales = from + d / KV_BLOCK * LINE;
-        const unsigned char *codes = from + at + d * KV_PAGE_TOKENS;
-        fetch(ahead + d * KV_PAGE_TOKENS);
-        _mm512_storeu_ps(out + d * KV_PAGE_TOKENS,
-                         _mm512_mul_ps(codes_load(codes), halves_load(scales, KV_F16)));
-        _mm512_storeu_ps(out + d * KV_PAGE_TOKENS + LANES,
-                         _mm512_mul_ps(codes_load(codes + LANES), halves_load(scales + LINE / 2, KV_F16)));
+    const unsigned char *codes = from + kv_q8_scale_bytes(dim);
+    __m512 s0 = _mm512_setzero_ps(), s1 = _mm512_setzero_ps();
+    for (size_t d = 0; d < dim; d++, codes += KV_PAGE_TOKENS, out += KV_PAGE_TOKENS) {
+        if (d % KV_BLOCK == 0) { /* scales of a block: a line, one for each position */
+            s0 = halves_load(from + d * 2, KV_F16);
+            s1 = halves_load(from + d * 2 + LINE / 2, KV_F16);
+            fetch(ahead + d * 2);
+        }
+        fetch(ahead + (codes - from));
+        _mm512_storeu_ps(out, _mm512_mul_ps(codes_load(codes), s0));
+        _mm512_storeu_ps(out + LANES, _mm512_mul_ps(codes_load(codes + LANES), s1));
     }
+}
+
+/* Sixteen values of a row, these lanes of them. */
+MM_INLINE void codes_widen_lanes(float *out, const unsigned char *codes, __m512 scale, __mmask16 lanes)
+{
+    __m512 x = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(lanes, codes)));
+    _mm512_mask_storeu_ps(out, lanes, _mm512_mul_ps(x, scale));
 }
 
 static void codes_widen_v(float *out, const unsigned char *from, size_t dim, const unsigned char *ahead)
 {
-    const unsigned char *codes = from + kv_q8_scale_bytes(dim);
-    const unsigned char *scale = from;
-    for (size_t j = 0; j < KV_PAGE_TOKENS; j++, out += dim, codes += dim) {
-        for (size_t d = 0; d < dim; d += LANES) {
-            __mmask16 lanes = w16_mask(dim - d < LANES ? dim - d : LANES);
+    const unsigned char *scales = from, *codes = from + kv_q8_scale_bytes(dim);
+    for (size_t j = 0; j < KV_PAGE_TOKENS; j++) {
+        for (size_t d = 0; d < dim; d += KV_BLOCK, codes += KV_BLOCK, out += KV_BLOCK, scales += 2) {
             uint16_t h;
-            memcpy(&h, scale + d / KV_BLOCK * sizeof h, sizeof h);
-            __m512 x = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(lanes, codes + d)));
-            _mm512_mask_storeu_ps(out + d, lanes, _mm512_mul_ps(x, _mm512_set1_ps(_cvtsh_ss(h))));
-            fetch(ahead + j * dim + d);
+            memcpy(&h, scales, sizeof h);
+            __m512 scale = _mm512_cvtph_ps(_mm256_set1_epi16((short)h));
+            fetch(ahead + (codes - from));
+            if (dim - d < KV_BLOCK) {
+                size_t n = dim - d;
+                codes_widen_lanes(out, codes, scale, w16_mask(n < LANES ? n : LANES));
+                codes_widen_lanes(out + LANES, codes + LANES, scale, w16_mask(n < LANES ? 0 : n - LANES));
+                codes -= KV_BLOCK - n;
+                out -= KV_BLOCK - n;
+                continue;
+            }
+            _mm512_storeu_ps(out, _mm512_mul_ps(codes_load(codes), scale));
+            _mm512_storeu_ps(out + LANES, _mm512_mul_ps(codes_load(codes + LANES), scale));
         }
-        scale += (dim + KV_BLOCK - 1) / KV_BLOCK * sizeof(uint16_t);
     }
 }
 
