@@ -3,9 +3,10 @@
  *
  * A template is compiled once and rendered many times. The language is that of Jinja2 3.1 with trim_blocks,
  * lstrip_blocks, one trailing newline dropped, break and continue, {% generation %}, raise_exception,
- * strftime_now and transformers' tojson; values the caller passes cannot be changed (namespace() can), as in
- * its ImmutableSandboxedEnvironment. Left out, and refused by name: include, import, extends, autoescape, and
- * the filters that make HTML or draw numbers. Integers are 64 bits wide; more is an error.
+ * strftime_now and transformers' tojson. Beyond transformers, whose sandbox forbids it, lists and dicts may be
+ * changed (append, update …) within one rendering: templates of llama.cpp do. Left out, and refused by name:
+ * include, import, extends, autoescape, and the filters that make HTML or draw numbers; `safe` changes nothing.
+ * Integers are 64 bits wide; more is an error.
  *
  * Rendering yields the text and which of its bytes stem from the caller's values (`plain`): they never become
  * control tokens, whatever they spell (FAILURES T5). Origin is kept per byte through every string operation;

@@ -152,7 +152,7 @@ jv jinja_call_builtin(jrt *rt, const jbuiltin *b, const char *what, jv self, con
     jinja_deeper(rt); /* map("map", …) calls itself */
     jv v = b->params[0] == '*' ? b->fn(rt, self, a) : call_bound(rt, b, what, self, a);
     rt->depth--;
-    return v;
+    return jrt_pin(rt, v);
 }
 
 static const jbuiltin *named_builtin(jrt *rt, jv name, const jbuiltin *(*find)(const char *, size_t),

@@ -67,7 +67,7 @@ static jv eval_getitem(jrt *rt, const jnode *n)
     }
     jv key = jinja_eval(rt, n->b);
     rt->at = n->at;
-    return jv_getitem(rt, v, key);
+    return jrt_pin(rt, jv_getitem(rt, v, key));
 }
 
 static jv eval_binary(jrt *rt, const jnode *n)
@@ -148,7 +148,7 @@ static jv eval_attribute(jrt *rt, const jnode *n)
 {
     jv v = jinja_eval(rt, n->a);
     rt->at = n->at;
-    return jv_getattr(rt, v, jstr_name(rt, n->sym));
+    return jrt_pin(rt, jv_getattr(rt, v, jstr_name(rt, n->sym)));
 }
 
 static jv eval_unary(jrt *rt, const jnode *n)

@@ -134,7 +134,7 @@ static jv extreme(jrt *rt, jv v, const jargs *a, bool max)
     for (size_t i = 1; i < q->n; i++) {
         int c = max ? jv_compare(rt, keys->at[i], keys->at[best], ">")
                     : jv_compare(rt, keys->at[i], keys->at[best], "<");
-        if (max ? c > 0 && c != 2 : c < 0) {
+        if (c == (max ? 1 : -1)) {
             best = i;
         }
     }

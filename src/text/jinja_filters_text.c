@@ -164,6 +164,9 @@ static jv f_wordcount(jrt *rt, jv v, const jargs *a)
 
 static jv f_urlencode(jrt *rt, jv v, const jargs *a)
 {
+    if (v.type == J_SEQ || v.type == J_DICT) {
+        jrt_fail(rt, "urlencode of a %s is not supported", jv_type_name(v));
+    }
     const jstr *s = jv_str(rt, v);
     jbuild b;
     jbuild_begin(rt, &b);
@@ -404,11 +407,8 @@ static jv f_default(jrt *rt, jv v, const jargs *a)
 static jv f_attr(jrt *rt, jv v, const jargs *a)
 {
     jstr *name = jarg_str(rt, a, 0, "");
-    if (v.type == J_DICT) { /* attributes only, never members */
-        bool unsafe;
-        if (!jinja_method_find(v, name, &unsafe)) {
-            return jv_undef(rt, U_ATTRIBUTE, "dict object", jv_of_str(name));
-        }
+    if (v.type == J_DICT && !jinja_method_find(v, name)) { /* attributes only, never members */
+        return jv_undef(rt, U_ATTRIBUTE, "dict object", jv_of_str(name));
     }
     return jv_getattr(rt, v, name);
 }

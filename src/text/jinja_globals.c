@@ -33,8 +33,7 @@ static jv g_range(jrt *rt, jv self, const jargs *a)
     return jv_of_seq(q);
 }
 
-/* dict(mapping or pairs, **more) */
-static jdict *dict_of(jrt *rt, const jargs *a)
+jdict *jinja_make_dict(jrt *rt, const jargs *a)
 {
     jdict *d = jdict_new(rt);
     if (a->n_pos > 1) {
@@ -64,12 +63,12 @@ static jdict *dict_of(jrt *rt, const jargs *a)
 
 static jv g_dict(jrt *rt, jv self, const jargs *a)
 {
-    return (jv){.type = J_DICT, .d = dict_of(rt, a)};
+    return (jv){.type = J_DICT, .d = jinja_make_dict(rt, a)};
 }
 
 static jv g_namespace(jrt *rt, jv self, const jargs *a)
 {
-    return (jv){.type = J_NS, .d = dict_of(rt, a)};
+    return (jv){.type = J_NS, .d = jinja_make_dict(rt, a)};
 }
 
 static jv g_raise_exception(jrt *rt, jv self, const jargs *a)

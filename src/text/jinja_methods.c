@@ -405,6 +405,41 @@ static jv d_copy(jrt *rt, jv v, const jargs *a)
     return (jv){.type = J_DICT, .plain = v.plain, .d = d};
 }
 
+/* Into d, as dict.update does: a mapping or pairs, then keyword arguments. */
+static jv d_update(jrt *rt, jv v, const jargs *a)
+{
+    const jdict *more = jinja_make_dict(rt, a);
+    for (size_t i = 0; i < more->n; i++) {
+        jdict_put(rt, v.d, more->at[i].key, more->at[i].value);
+    }
+    return JV_NONE;
+}
+
+static jv d_setdefault(jrt *rt, jv v, const jargs *a)
+{
+    jv out;
+    if (!jdict_get(rt, v.d, a->pos[0], &out)) {
+        out = jarg(a, 1, JV_NONE);
+        jdict_put(rt, v.d, a->pos[0], out);
+    }
+    return out;
+}
+
+static jv d_pop(jrt *rt, jv v, const jargs *a)
+{
+    jv out;
+    if (!jdict_get(rt, v.d, a->pos[0], &out)) {
+        if (a->pos[1].type == J_ABSENT) {
+            const jstr *key = jv_str(rt, a->pos[0]);
+            jrt_fail(rt, "the key '%.*s' is not there", key->len < 60 ? (int)key->len : 60, key->s);
+        }
+        return a->pos[1];
+    }
+    jrt_pin(rt, out);
+    jdict_remove(rt, v.d, a->pos[0]);
+    return out;
+}
+
 static jv view(jrt *rt, const jdict *d, jseq_kind kind)
 {
     jseq *q = jseq_new(rt, kind, d->n);
@@ -451,6 +486,63 @@ static jv l_count(jrt *rt, jv v, const jargs *a)
         n += jv_equal(rt, v.q->at[i], a->pos[0]);
     }
     return jv_int(n);
+}
+
+static jv l_append(jrt *rt, jv v, const jargs *a)
+{
+    jseq_push(rt, v.q, a->pos[0]);
+    return JV_NONE;
+}
+
+static jv l_extend(jrt *rt, jv v, const jargs *a)
+{
+    const jseq *more = jv_iterate(rt, a->pos[0]);
+    for (size_t i = 0, n = more->n; i < n; i++) {
+        jseq_push(rt, v.q, more->at[i]);
+    }
+    return JV_NONE;
+}
+
+static jv l_insert(jrt *rt, jv v, const jargs *a)
+{
+    int64_t n = (int64_t)v.q->n, i = jarg_int(rt, a, 0, 0);
+    i += i < 0 ? n : 0;
+    jseq_insert(rt, v.q, i < 0 ? 0 : i > n ? (size_t)n : (size_t)i, a->pos[1]);
+    return JV_NONE;
+}
+
+static jv l_pop(jrt *rt, jv v, const jargs *a)
+{
+    int64_t n = (int64_t)v.q->n, i = jarg_int(rt, a, 0, -1);
+    i += i < 0 ? n : 0;
+    if (i < 0 || i >= n) {
+        jrt_fail(rt, n ? "pop index out of range" : "pop from empty list");
+    }
+    jv out = jrt_pin(rt, v.q->at[i]);
+    jseq_remove(rt, v.q, (size_t)i);
+    return out;
+}
+
+static jv l_remove(jrt *rt, jv v, const jargs *a)
+{
+    for (size_t i = 0; i < v.q->n; i++) {
+        if (jv_equal(rt, v.q->at[i], a->pos[0])) {
+            jseq_remove(rt, v.q, i);
+            return JV_NONE;
+        }
+    }
+    jrt_fail(rt, "list.remove(x): x not in list");
+}
+
+static jv l_reverse(jrt *rt, jv v, const jargs *a)
+{
+    jrt_charge(rt, v.q->n);
+    for (size_t i = 0; i < v.q->n / 2; i++) {
+        jv t = v.q->at[i];
+        v.q->at[i] = v.q->at[v.q->n - 1 - i];
+        v.q->at[v.q->n - 1 - i] = t;
+    }
+    return JV_NONE;
 }
 
 static jv l_copy(jrt *rt, jv v, const jargs *a)
@@ -542,19 +634,24 @@ static const jbuiltin str_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* Without a function: what would change the value. */
 static const jbuiltin dict_methods[] = {
-    {"clear", "*", 0, NULL},     {"copy", "", 0, d_copy},      {"get", "key default", 1, d_get},
-    {"items", "", 0, d_items},   {"keys", "", 0, d_keys},      {"pop", "*", 0, NULL},
-    {"popitem", "*", 0, NULL},   {"setdefault", "*", 0, NULL}, {"update", "*", 0, NULL},
-    {"values", "", 0, d_values}, {NULL, NULL, 0, NULL},
+    {"copy", "", 0, d_copy},
+    {"get", "key default", 1, d_get},
+    {"items", "", 0, d_items},
+    {"keys", "", 0, d_keys},
+    {"pop", "key default", 1, d_pop},
+    {"setdefault", "key default", 1, d_setdefault},
+    {"update", "*", 0, d_update},
+    {"values", "", 0, d_values},
+    {NULL, NULL, 0, NULL},
 };
 
 static const jbuiltin list_methods[] = {
-    {"append", "*", 0, NULL},       {"clear", "*", 0, NULL},  {"copy", "", 0, l_copy},
-    {"count", "value", 1, l_count}, {"extend", "*", 0, NULL}, {"index", "value", 1, l_index},
-    {"insert", "*", 0, NULL},       {"pop", "*", 0, NULL},    {"remove", "*", 0, NULL},
-    {"reverse", "*", 0, NULL},      {"sort", "*", 0, NULL},   {NULL, NULL, 0, NULL},
+    {"append", "object", 1, l_append}, {"copy", "", 0, l_copy},
+    {"count", "value", 1, l_count},    {"extend", "iterable", 1, l_extend},
+    {"index", "value", 1, l_index},    {"insert", "index object", 2, l_insert},
+    {"pop", "index", 0, l_pop},        {"remove", "value", 1, l_remove},
+    {"reverse", "", 0, l_reverse},     {NULL, NULL, 0, NULL},
 };
 
 static const jbuiltin tuple_methods[] = {
@@ -575,7 +672,7 @@ static const jbuiltin cycler_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-const jbuiltin *jinja_method_find(jv self, const jstr *name, bool *unsafe)
+const jbuiltin *jinja_method_find(jv self, const jstr *name)
 {
     const jbuiltin *b = NULL;
     switch ((jtype)self.type) {
@@ -597,10 +694,8 @@ const jbuiltin *jinja_method_find(jv self, const jstr *name, bool *unsafe)
     default:
         break;
     }
-    *unsafe = false;
     for (; b && b->name; b++) {
         if (jstr_is(name, b->name)) {
-            *unsafe = b->fn == NULL;
             return b;
         }
     }

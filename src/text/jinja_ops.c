@@ -64,8 +64,6 @@ void jrt_fail_undefined(jrt *rt, jv v)
         jrt_fail(rt, "'%s' has no attribute %.*s", owner, n, name->s);
     case U_ITEM:
         jrt_fail(rt, "%s has no element %.*s", owner, n, name->s);
-    case U_UNSAFE:
-        jrt_fail(rt, "access to attribute '%.*s' of '%s' object is unsafe.", n, name->s, owner);
     case U_MISSING:
         jrt_fail(rt, "parameter '%.*s' was not provided", n, name->s);
     case U_HINT:
@@ -247,8 +245,7 @@ bool jv_relation(jrt *rt, int op, jv a, jv b)
     case OP_LE:
         return jv_compare(rt, a, b, "<=") <= 0;
     case '>':
-        c = jv_compare(rt, a, b, ">");
-        return c == 1 || (c > 0 && c != 2);
+        return jv_compare(rt, a, b, ">") == 1;
     default:
         c = jv_compare(rt, a, b, ">=");
         return c >= 0 && c != 2;
@@ -649,12 +646,7 @@ static bool loop_attribute(jrt *rt, const jloop *l, jstr *name, jv *out)
 
 static bool method(jrt *rt, jv v, jstr *name, jv *out)
 {
-    bool unsafe = false;
-    const jbuiltin *b = jinja_method_find(v, name, &unsafe);
-    if (unsafe) {
-        *out = jv_undef(rt, U_UNSAFE, jv_type_name(v), jv_of_str(name));
-        return true;
-    }
+    const jbuiltin *b = jinja_method_find(v, name);
     if (!b) {
         return false;
     }

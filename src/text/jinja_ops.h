@@ -22,7 +22,7 @@ int64_t jv_as_int(jv bool_or_int);
 
 bool jv_truth(jv v);
 bool jv_equal(jrt *rt, jv a, jv b);
-/* <0, 0, >0; 2 if NaN is involved. op: for the message, "<". */
+/* -1, 0, 1; 2 if NaN is involved. op: for the message, "<". */
 int jv_compare(jrt *rt, jv a, jv b, const char *op);
 /* E_OPERAND's op, OP_IN and OP_NOT_IN included. */
 bool jv_relation(jrt *rt, int op, jv a, jv b);

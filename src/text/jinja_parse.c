@@ -277,7 +277,7 @@ static void parse_macro_body(jparse *p, jnode *n, const char *end, const char *t
     p->uses = 0;
     n->body = parse_block(p, end, tag, n->at);
     n->uses = (uint8_t)p->uses;
-    p->uses = outer;
+    p->uses |= outer; /* a macro around it gets them too, as in Jinja2 */
 }
 
 static jnode *parse_macro(jparse *p, size_t at)

@@ -35,8 +35,8 @@ typedef struct jbuiltin {
 /* Found when the template is parsed; NULL if there is none. */
 const jbuiltin *jinja_filter_find(const char *name, size_t len);
 const jbuiltin *jinja_test_find(const char *name, size_t len);
-/* The method of a value's type, or NULL. *unsafe: it would change the value, which templates may not. */
-const jbuiltin *jinja_method_find(jv self, const jstr *name, bool *unsafe);
+/* The method of a value's type, or NULL. */
+const jbuiltin *jinja_method_find(jv self, const jstr *name);
 const jbuiltin *jinja_global_find(const char *name, size_t len);
 extern const jbuiltin jinja_text_filters[], jinja_seq_filters[]; /* ended by a row without name */
 
@@ -61,6 +61,8 @@ jargs jinja_eval_args(jrt *rt, const jnode *args, jv extra);
 /* The filter or test of that name (a jstr's value), for map, select and their like. */
 jv jinja_apply_filter(jrt *rt, jv name, jv v, const jargs *a);
 bool jinja_apply_test(jrt *rt, jv name, jv v, const jargs *a);
+/* dict(mapping or pairs, **more) */
+jdict *jinja_make_dict(jrt *rt, const jargs *a);
 jv jinja_make_macro(jrt *rt, const jnode *n);
 
 /* Arguments of builtins: the value of a[i], or what stands for an absent one. */

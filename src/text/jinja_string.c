@@ -107,7 +107,7 @@ bool jstr_equal(const jstr *a, const jstr *b)
 int jstr_compare(const jstr *a, const jstr *b)
 {
     int c = memcmp(a->s, b->s, a->len < b->len ? a->len : b->len);
-    return c ? c : (a->len > b->len) - (a->len < b->len);
+    return c ? (c > 0) - (c < 0) : (a->len > b->len) - (a->len < b->len);
 }
 
 bool jstr_is(const jstr *s, const char *text)

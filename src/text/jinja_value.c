@@ -263,14 +263,21 @@ void jrt_release_temps(jrt *rt, size_t down_to)
     }
 }
 
+jv jrt_pin(jrt *rt, jv v)
+{
+    if (is_object(v) && v.o) {
+        rt->temps = grown(rt, rt->temps, rt->n_temps, &rt->cap_temps, sizeof *rt->temps);
+        rt->temps[rt->n_temps++] = jv_keep(v).o;
+    }
+    return v;
+}
+
 jv jrt_carry(jrt *rt, size_t down_to, jv v)
 {
     jv_keep(v);
     jrt_release_temps(rt, down_to);
-    if (is_object(v) && v.o) {
-        rt->temps = grown(rt, rt->temps, rt->n_temps, &rt->cap_temps, sizeof *rt->temps);
-        rt->temps[rt->n_temps++] = v.o;
-    }
+    jrt_pin(rt, v);
+    jv_drop(rt, v);
     return v;
 }
 
@@ -310,6 +317,23 @@ void jseq_push(jrt *rt, jseq *q, jv v)
 {
     q->at = grown(rt, q->at, q->n, &q->cap, sizeof *q->at);
     q->at[q->n++] = jv_keep(v);
+}
+
+void jseq_insert(jrt *rt, jseq *q, size_t i, jv v)
+{
+    jseq_push(rt, q, v);
+    jrt_charge(rt, (q->n - i) / 64);
+    memmove(&q->at[i + 1], &q->at[i], (q->n - 1 - i) * sizeof *q->at);
+    q->at[i] = v;
+}
+
+void jseq_remove(jrt *rt, jseq *q, size_t i)
+{
+    jv v = q->at[i];
+    jrt_charge(rt, (q->n - i) / 64);
+    memmove(&q->at[i], &q->at[i + 1], (q->n - 1 - i) * sizeof *q->at);
+    q->n--;
+    jv_drop(rt, v);
 }
 
 jseq *jseq_pair(jrt *rt, jv a, jv b)
@@ -441,6 +465,23 @@ bool jdict_get(jrt *rt, const jdict *d, jv key, jv *out)
     }
     *out = d->at[i].value;
     return true;
+}
+
+void jdict_remove(jrt *rt, jdict *d, jv key)
+{
+    size_t i = find_entry(rt, d, key, hash_value(rt, key), NULL);
+    if (i == SIZE_MAX) {
+        return;
+    }
+    jentry e = d->at[i];
+    memmove(&d->at[i], &d->at[i + 1], (d->n - 1 - i) * sizeof *d->at);
+    d->n--;
+    if (d->index) { /* the numbers of all that follow have changed */
+        jrt_charge(rt, d->n / 16);
+        rebuild_index(rt, d);
+    }
+    jv_drop(rt, e.key);
+    jv_drop(rt, e.value);
 }
 
 bool jdict_get_text(jrt *rt, const jdict *d, const char *key, jv *out)

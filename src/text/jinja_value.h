@@ -115,11 +115,11 @@ struct jstr {
     uint64_t hash; /* 0: not computed yet */
 };
 
-typedef enum jundef_kind { U_NAME, U_ATTRIBUTE, U_ITEM, U_HINT, U_UNSAFE, U_MISSING } jundef_kind;
+typedef enum jundef_kind { U_NAME, U_ATTRIBUTE, U_ITEM, U_HINT, U_MISSING } jundef_kind;
 struct jundef {
     jobj h;
     jundef_kind kind;
-    const char *owner; /* "dict object", for U_ATTRIBUTE, U_ITEM, U_UNSAFE; the text of U_HINT */
+    const char *owner; /* "dict object", for U_ATTRIBUTE, U_ITEM; the text of U_HINT */
     jv name;           /* counted */
 };
 
@@ -234,6 +234,9 @@ void jrt_free(jrt *rt, void *p, size_t n_bytes);
 void jrt_release_all(jrt *rt); /* every object, at the end */
 
 void jrt_release_temps(jrt *rt, size_t down_to);
+/* v, which something that may change holds (a namespace, a list), lives until the end of the statement: a macro
+ * called further on in the same expression could replace it. */
+jv jrt_pin(jrt *rt, jv v);
 /* v survives jrt_release_temps(down_to), as a temporary of the caller. */
 jv jrt_carry(jrt *rt, size_t down_to, jv v);
 jv jv_keep(jv v);
@@ -279,7 +282,7 @@ size_t jstr_chars(jstr *s);
 /* Byte offset of character i <= chars. */
 size_t jstr_offset(jrt *rt, jstr *s, size_t i);
 bool jstr_equal(const jstr *a, const jstr *b);
-int jstr_compare(const jstr *a, const jstr *b); /* by code points */
+int jstr_compare(const jstr *a, const jstr *b); /* by code points: -1, 0, 1 */
 bool jstr_is(const jstr *s, const char *text);
 bool jstr_any_plain(const jstr *s);
 jstr *jstr_name(jrt *rt, uint32_t sym);
@@ -300,12 +303,16 @@ jstr *jbuild_end(jrt *rt, jbuild *b);
 
 jseq *jseq_new(jrt *rt, jseq_kind kind, size_t cap);
 void jseq_push(jrt *rt, jseq *q, jv v);
-jseq *jseq_pair(jrt *rt, jv a, jv b); /* a tuple */
+/* Before element i <= n. */
+void jseq_insert(jrt *rt, jseq *q, size_t i, jv v);
+void jseq_remove(jrt *rt, jseq *q, size_t i); /* i < n */
+jseq *jseq_pair(jrt *rt, jv a, jv b);         /* a tuple */
 
 jdict *jdict_new(jrt *rt);
 /* Fails for keys that cannot be hashed. */
 void jdict_put(jrt *rt, jdict *d, jv key, jv value);
 bool jdict_get(jrt *rt, const jdict *d, jv key, jv *out);
+void jdict_remove(jrt *rt, jdict *d, jv key); /* which may be absent */
 bool jdict_get_text(jrt *rt, const jdict *d, const char *key, jv *out);
 
 /* -- scopes ------------------------------------------------------------------------------------------------ */

@@ -94,10 +94,6 @@ TEMPLATES = r"""
 {{ '  x '.strip() }}|{{ '  x '.lstrip() }}|{{ '  x '.rstrip() }}|{{ 'xxaxx'.strip('x') }} {{ 'abcba'.lstrip('ab') }} {{ 'abc'.removeprefix('a') }} {{ 'abc'.removesuffix('c') }} {{ '42'.zfill(5) }} {{ '-42'.zfill(5) }} {{ 'a'.ljust(3) }}|{{ 'a'.rjust(3,'.') }} {{ 'ab'.center(5) }}| {{ "they're bill's".title() }} {{ 'aBc'.swapcase() }}
 {{ '12'.isdigit() }} {{ 'ab'.isalpha() }} {{ 'a1'.isalnum() }} {{ ' '.isspace() }} {{ 'AB'.isupper() }} {{ 'ab'.islower() }} {{ ''.isdigit() }} {{ '1.5'.isdigit() }} {{ '\u00b2'.isdigit() }} {{ u.isalpha() }}
 {{ l.index(1) }} {{ l.count(2) }} {{ l.copy() }} {{ (1,2).index(2) }} {{ d.copy() }}
-{{ l.append(1) }}
-{{ d.update({'z':1}) }}
-{{ l.append is defined }} {{ l.append }}
-{{ d.pop('a') }}
 {{ x is number }} {{ t is number }} {{ x is integer }} {{ t is integer }} {{ f is float }} {{ s is string }} {{ d is mapping }} {{ l is iterable }} {{ s is iterable }} {{ x is iterable }} {{ l is sequence }} {{ d is sequence }} {{ n is none }} {{ zz is none }} {{ t is boolean }} {{ t is true }} {{ 1 is true }} {{ x is odd }} {{ x is even }} {{ x is divisibleby 5 }} {{ x is divisibleby(2) }} {{ x is eq 5 }} {{ x is in [5] }} {{ x is not in [5] }} {{ x is sameas x }} {{ 'a' is lower }} {{ 'A' is upper }} {{ x is gt 3 }} {{ zz is iterable }} {{ range is callable }} {{ 'upper' is filter }} {{ 'odd' is test }}
 {% if x > 3 %}a{% elif x > 2 %}b{% else %}c{% endif %}{% if not t %}z{% elif n %}y{% else %}w{% endif %}
 {% for i in l %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }}{{ loop.depth }}{{ loop.depth0 }}{{ loop.previtem }}{{ loop.nextitem }}{{ loop.cycle('a','b') }}{{ loop.changed(i) }};{% endfor %}
@@ -238,6 +234,10 @@ a{% if t %}⏎⏎b{% endif %}⏎⏎c
 {{ ls|map('replace','b','B')|join(' ') }}
 {{ ' a b c '.split(none, 1) }}{{ ' a b c '.rsplit(none, 1) }}
 {% set ns = namespace(s='') %}{% for i in range(4) %}{% set a = ns.s ~ 'a' %}{% set b = a ~ 'b' %}{% set c = a ~ 'c' %}{% set ns.s = c %}{{ a }},{{ b }},{{ c }};{% endfor %}
+{% macro f() %}{% set ns.a = 'new' %}{% endmacro %}{% set ns = namespace(a='o'*3) %}{{ ns.a ~ f() ~ ns.a }}
+{% set ns = namespace(f=1) %}{% macro f() %}{% set ns.f = 2 %}x{{ ns.f }}{% endmacro %}{% set ns.f = f %}{{ ns.f() }}
+{{ '{}'|max }}{{ '{}'|min }}{{ '7' >= '55' }}{{ ['b','d','a']|max }}{{ ['a','z','b','y']|sort }}{{ 'a' > 'c' }}{{ 'c' > 'a' }}
+{% macro mm(a) %}{% macro nn() %}{{ kwargs }}{% endmacro %}{{ nn(z=1) }}{{ a }}{% endmacro %}{{ mm(1, c=2) }}
 {%- macro inner(a) -%}[{{ a }}{{ caller() if caller is defined }}]{%- endmacro -%}{%- macro outer(b) -%}({{ inner(b ~ '!') }}{%- endmacro -%}{{ outer(s) }}
 {% set messages = m %}{% if messages[0]['role'] == 'system' %}{% set system = messages[0]['content'] %}{% set loop_messages = messages[1:] %}{% else %}{% set loop_messages = messages %}{% set system = false %}{% endif %}{% for message in loop_messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('alternate') }}{% endif %}{% if loop.index0 == 0 and system is not false %}{% set content = '<<SYS>>\n' + system + '\n<</SYS>>\n\n' + message['content'] %}{% else %}{% set content = message['content'] %}{% endif %}[{{ content }}]{% endfor %}
 {% set a = 'A' -%}⏎⏎  {{- a }}⏎{%- if a %}⏎  {{ a -}}⏎{% endif %}⏎⏎end

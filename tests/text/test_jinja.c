@@ -154,7 +154,7 @@ static void test_small(void **state)
     assert_true(file_read(path, &cases));
     rig_each_line(&cases, small_case, &r);
     assert_int_equal(r.n_bad, 0);
-    assert_true(r.n > 180);
+    assert_true(r.n > 175);
     json_doc_free(r.vars_doc);
     buf_release(&cases);
 }
@@ -209,6 +209,40 @@ static void test_raise(void **state)
     jinja_output_release(&out);
 }
 
+/* Lists and dicts change as Python's do; Jinja2's sandbox would refuse. A value that is taken out of a list in the
+ * middle of an expression lives on. */
+static void test_changes(void **state)
+{
+    static const char *const rows[][2] = {
+        {"{% set l = [1] %}{{ l.append(2) }}{{ l.extend([3, 4]) }}{{ l.insert(0, 'a') }}{{ l.insert(-1, 'b') "
+         "}}{{ l }}",
+         "NoneNoneNoneNone['a', 1, 2, 3, 'b', 4]"},
+        {"{% set l = [1, 2, 3, 4] %}{{ l.pop() }}{{ l.pop(0) }}{{ l.remove(2) }}{{ l.reverse() }}{{ l }}",
+         "41NoneNone[3]"},
+        {"{% set l = ['a' * 2, 'b' * 2] %}{{ l[0] ~ l.pop(0) ~ l[0] ~ l.pop() ~ l }}", "aaaabbbb[]"},
+        {"{% set l = [1] %}{% for x in l %}{% if x < 5 %}{% set _ = l.append(x + 1) %}{% endif %}{{ x }}{% "
+         "endfor %}",
+         "12345"},
+        {"{% set l = [1, 2, 3] %}{% for x in l %}{{ x }}{{ l.pop() }}{% endfor %}{{ l }}", "1322[1]"},
+        {"{% set d = {'a': 1} %}{{ d.update({'b': 2}) }}{{ d.update(c=3) }}{{ d.pop('a') }}{{ d.pop('z', 9) "
+         "}}"
+         "{{ d.setdefault('b', 0) }}{{ d.setdefault('e', 5) }}{{ d }}",
+         "NoneNone1925{'b': 2, 'c': 3, 'e': 5}"},
+        {"{% set d = {} %}{% for i in range(30) %}{% set _ = d.update({i: i}) %}{% endfor %}{% for i in "
+         "range(28) %}"
+         "{% set _ = d.pop(i) %}{% endfor %}{{ d }}{{ d.get(29) }}{{ d.get(3) }}",
+         "{28: 28, 29: 29}29None"},
+        {"{% set l = [] %}{{ l.append(l) }}{{ l == l }}{{ l | length }}", "NoneTrue1"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        jinja_output out = {0};
+        err e = {0};
+        assert_int_equal(rig_render_text(rows[i][0], "{}", NULL, &out, &e), ST_OK);
+        assert_string_equal(buf_str(&out.text), rows[i][1]);
+        jinja_output_release(&out);
+    }
+}
+
 /* The moment is what the caller says; expected values from Python's datetime. */
 static void test_time(void **state)
 {
@@ -239,7 +273,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fixtures), cmocka_unit_test(test_small), cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_raise),    cmocka_unit_test(test_time),
+        cmocka_unit_test(test_changes),  cmocka_unit_test(test_raise), cmocka_unit_test(test_time),
     };
     return cmocka_run_group_tests_name("text-jinja", tests, NULL, NULL);
 }
