@@ -14,6 +14,7 @@ void answer_result_of(answer_result *out, const frame_done *d)
     out->prompt_tokens = d->prompt_tokens;
     out->completion_tokens = d->completion_tokens;
     out->cached_tokens = d->reused_prompt_tokens;
+    out->reasoning_tokens = d->reasoning_tokens;
     out->queue_ms = d->queue_ms;
     out->ttft_ms = d->ttft_ms;
     out->prefill_ms = d->prefill_ms;
@@ -30,18 +31,32 @@ void answer_result_cut(answer_result *out, const char *reason, uint64_t seed)
 
 const char *answer_finish_reason(const answer_result *r)
 {
+    if (strcmp(r->reason, "tool_calls") == 0) {
+        return "tool_calls";
+    }
     return strcmp(r->reason, "stop") == 0 ? "stop" : "length";
 }
 
-static void put_usage(json_w *w, const answer_result *results, size_t n, size_t per_prompt)
+static void put_detail(json_w *w, const char *key, const char *member, int64_t n)
 {
-    int64_t prompt = 0, completion = 0, cached = 0;
+    json_w_key(w, key);
+    json_w_obj_open(w);
+    json_w_key(w, member);
+    json_w_i64(w, n);
+    json_w_obj_close(w);
+}
+
+static void put_usage(json_w *w, const answer_shape *shape, const answer_result *results, size_t n,
+                      size_t per_prompt)
+{
+    int64_t prompt = 0, completion = 0, cached = 0, reasoning = 0;
     for (size_t i = 0; i < n; i++) {
         if (i % per_prompt == 0) {
             prompt += results[i].prompt_tokens;
             cached += results[i].cached_tokens;
         }
         completion += results[i].completion_tokens;
+        reasoning += results[i].reasoning_tokens;
     }
     json_w_key(w, "usage");
     json_w_obj_open(w);
@@ -51,11 +66,10 @@ static void put_usage(json_w *w, const answer_result *results, size_t n, size_t 
     json_w_i64(w, completion);
     json_w_key(w, "total_tokens");
     json_w_i64(w, prompt + completion);
-    json_w_key(w, "prompt_tokens_details");
-    json_w_obj_open(w);
-    json_w_key(w, "cached_tokens");
-    json_w_i64(w, cached);
-    json_w_obj_close(w);
+    put_detail(w, "prompt_tokens_details", "cached_tokens", cached);
+    if (shape->is_chat) {
+        put_detail(w, "completion_tokens_details", "reasoning_tokens", reasoning);
+    }
     json_w_obj_close(w);
 }
 
@@ -82,7 +96,7 @@ static void put_result(json_w *w, const answer_result *r)
     put_ms(w, "total_ms", r->total_ms);
 }
 
-static void put_own(json_w *w, const answer_result *results, size_t n)
+void answer_put_own(json_w *w, const answer_result *results, size_t n)
 {
     json_w_key(w, "hearth");
     json_w_obj_open(w);
@@ -113,7 +127,7 @@ static void put_choice(json_w *w, const answer_shape *shape, const answer_choice
     json_w_key(w, "logprobs");
     if (!c->logprobs) {
         json_w_null(w);
-    } else if (shape->chat_logprobs) {
+    } else if (shape->is_chat) {
         logprob_put_chat(w, c->logprobs);
     } else {
         logprob_put_legacy(w, c->logprobs);
@@ -166,7 +180,7 @@ status answer_put_chunk(buf *out, const answer_head *h, const answer_choice *c, 
         json_w_null(&w);
     }
     if (result) {
-        put_own(&w, result, 1);
+        answer_put_own(&w, result, 1);
     }
     return close_object(&w, before);
 }
@@ -178,7 +192,7 @@ status answer_put_usage(buf *out, const answer_head *h, const answer_result *res
     size_t before = out->len;
     open_object(&w, out, h, h->shape->chunk_object);
     json_w_arr_close(&w);
-    put_usage(&w, results, n, per_prompt);
+    put_usage(&w, h->shape, results, n, per_prompt);
     return close_object(&w, before);
 }
 
@@ -192,7 +206,7 @@ status answer_put_whole(buf *out, const answer_head *h, const answer_choice *cho
         put_choice(&w, h->shape, &choices[i], false);
     }
     json_w_arr_close(&w);
-    put_usage(&w, results, n, per_prompt);
-    put_own(&w, results, n);
+    put_usage(&w, h->shape, results, n, per_prompt);
+    answer_put_own(&w, results, n);
     return close_object(&w, before);
 }

@@ -18,8 +18,9 @@ typedef struct exchange { /* a request and who made it */
     const char *rest; /* of the path, after a route that ends in '/' */
 } exchange;
 
-static const generation_route completions = {"/v1/completions", &completion_shape, completion_read};
-static const generation_route chat = {"/v1/chat/completions", &chat_shape, chat_read};
+static const generation_route completions = {"/v1/completions", &completion_shape, &run_chunks,
+                                             completion_read};
+static const generation_route chat = {"/v1/chat/completions", &chat_shape, &run_chunks, chat_read};
 
 static void post_completions(const exchange *x)
 {
@@ -40,6 +41,11 @@ static void post_tokenize(const exchange *x)
 static void post_detokenize(const exchange *x)
 {
     token_routes_detokenize(x->api, x->conn, x->key, buf_str(&x->request->body), x->request->body.len);
+}
+
+static void post_apply_template(const exchange *x)
+{
+    token_routes_apply_template(x->api, x->conn, x->key, buf_str(&x->request->body), x->request->body.len);
 }
 
 static void get_models(const exchange *x)
@@ -99,6 +105,7 @@ static const struct route {
     {"/v1/requests/", GET_DELETE, false, METRIC_ROUTE_request, any_request, 0},
     {"/tokenize", POST, false, METRIC_ROUTE_tokenize, post_tokenize, TOKEN_ROUTES_MAX_BODY},
     {"/detokenize", POST, false, METRIC_ROUTE_detokenize, post_detokenize, TOKEN_ROUTES_MAX_BODY},
+    {"/apply-template", POST, false, METRIC_ROUTE_apply_template, post_apply_template, TOKEN_ROUTES_MAX_BODY},
     {"/health", GET, true, METRIC_ROUTE_health, get_health, 0},
     {"/ready", GET, true, METRIC_ROUTE_ready, get_health, 0},
     {"/metrics", GET, true, METRIC_ROUTE_metrics, get_metrics, 0},

@@ -1,129 +1,14 @@
 #include "serve/chat.h"
 
-#include <stdio.h>
 #include <string.h>
 
+#include "serve/chat_talk.h"
 #include "serve/fields.h"
 
 static const char *const names[] = {
-    GENERATION_FIELDS, "messages",     "max_tokens",      "max_completion_tokens",
-    "logprobs",        "top_logprobs", "response_format",
+    GENERATION_FIELDS, CHAT_TALK_FIELDS, CHAT_IDLE_FIELDS,  "max_tokens", "max_completion_tokens",
+    "logprobs",        "top_logprobs",   "response_format", "modalities", "verbosity",
 };
-
-#define PATH_BYTES 64
-
-/* "messages[3].content" */
-static const char *path_of(char path[PATH_BYTES], size_t i, const char *member)
-{
-    snprintf(path, PATH_BYTES, "messages[%zu]%s%s", i, member[0] != '\0' ? "." : "", member);
-    return path;
-}
-
-static bool read_role(const json *v, size_t i, wire_string *out, err *e)
-{
-    static const char *const roles[][2] = {
-        {"system", "system"}, {"developer", "system"}, {"user", "user"}, {"assistant", "assistant"}};
-    char path[PATH_BYTES];
-    size_t len;
-    const json *role = fields_get(v, "role");
-    const char *s = json_string(role, &len);
-    for (size_t k = 0; s && k < sizeof roles / sizeof roles[0]; k++) {
-        if (strlen(roles[k][0]) == len && memcmp(s, roles[k][0], len) == 0) {
-            *out = (wire_string){roles[k][1], strlen(roles[k][1])};
-            return true;
-        }
-    }
-    return fields_refuse(e, path_of(path, i, "role"), role, "system, developer, user or assistant");
-}
-
-/* The text of one part, borrowed from the document. */
-static bool read_part(const json *part, const char *path, wire_string *out, err *e)
-{
-    static const char *const part_names[] = {"type", "text"};
-    static const char want[] = "a string or a list of parts {\"type\":\"text\",\"text\":…}";
-    size_t len;
-    if (json_kind(part) != JSON_OBJECT) {
-        return fields_refuse(e, path, part, want);
-    }
-    const char *type = json_string(fields_get(part, "type"), &len);
-    if (!type || strcmp(type, "text") != 0) {
-        err_set(e, ST_UNSUPPORTED, path, "%s has a part of type %.32s: only text is supported", path,
-                type ? type : "null");
-        return false;
-    }
-    if (!fields_only(part, part_names, 2, "messages[].content[].", e)) {
-        return false;
-    }
-    out->data = json_string(fields_get(part, "text"), &out->len);
-    return out->data || fields_refuse(e, path, fields_get(part, "text"), want);
-}
-
-/* Parts are joined as they are. */
-static bool read_parts(generation *g, const json *list, const char *path, wire_string *out, err *e)
-{
-    size_t total = 0;
-    wire_string part = {"", 0};
-    for (size_t i = 0; i < json_len(list); i++) {
-        if (!read_part(json_at(list, i), path, &part, e)) {
-            return false;
-        }
-        total += part.len;
-    }
-    char *text = arena_alloc(&g->mem, total + 1);
-    if (!text) {
-        return fields_no_memory(e);
-    }
-    *out = (wire_string){text, total};
-    for (size_t i = 0; i < json_len(list); i++) {
-        read_part(json_at(list, i), path, &part, e);
-        memcpy(text, part.data, part.len);
-        text += part.len;
-    }
-    *text = '\0';
-    return true;
-}
-
-static bool read_message(generation *g, const json *v, size_t i, wire_message *out, err *e)
-{
-    static const char *const message_names[] = {"role", "content"};
-    char path[PATH_BYTES], prefix[PATH_BYTES];
-    if (json_kind(v) != JSON_OBJECT) {
-        return fields_refuse(e, path_of(path, i, ""), v, "an object");
-    }
-    snprintf(prefix, sizeof prefix, "messages[%zu].", i);
-    const json *content = fields_get(v, "content");
-    if (!read_role(v, i, &out->role, e) || !fields_only(v, message_names, 2, prefix, e)) {
-        return false;
-    }
-    path_of(path, i, "content");
-    if (json_kind(content) == JSON_ARRAY && json_len(content) > 0) {
-        return read_parts(g, content, path, &out->content, e);
-    }
-    out->content.data = json_string(content, &out->content.len);
-    return out->content.data || fields_refuse(e, path, content, "a string or a list of text parts");
-}
-
-static bool read_messages(generation *g, const json *root, err *e)
-{
-    const json *v = fields_get(root, "messages");
-    size_t n = json_len(v);
-    if (json_kind(v) != JSON_ARRAY || n == 0 || n > CHAT_MAX_MESSAGES) {
-        return fields_refuse(e, "messages", v, "a list of 1 to 4096 messages");
-    }
-    wire_message *messages = arena_alloc_array(&g->mem, n, sizeof *messages);
-    if (!messages) {
-        return fields_no_memory(e);
-    }
-    for (size_t i = 0; i < n; i++) {
-        if (!read_message(g, json_at(v, i), i, &messages[i], e)) {
-            return false;
-        }
-    }
-    g->common.messages = messages;
-    g->common.n_messages = n;
-    g->n_prompts = 1;
-    return true;
-}
 
 static bool read_max_tokens(generation *g, const json *root, err *e)
 {
@@ -180,6 +65,77 @@ static bool read_response_format(const json *root, err *e)
     return fields_only(v, format_names, 1, "response_format.", e);
 }
 
+/* One of a few words; any other is refused by name. */
+static bool read_word(const json *root, const char *name, const char *const *words, err *e)
+{
+    const char *text = NULL;
+    size_t len = 0;
+    if (!fields_text(root, name, &text, &len, e)) {
+        return false;
+    }
+    for (; text && *words; words++) {
+        if (strcmp(*words, text) == 0) {
+            return true;
+        }
+    }
+    if (!text) {
+        return true;
+    }
+    err_set(e, ST_UNSUPPORTED, name, "%s %.32s is not supported", name, text);
+    return false;
+}
+
+static bool read_metadata(const json *root, err *e)
+{
+    const json *v = fields_get(root, "metadata");
+    return !v || json_kind(v) == JSON_OBJECT || fields_refuse(e, "metadata", v, "an object");
+}
+
+bool chat_read_idle(const json *root, err *e)
+{
+    static const char *const texts[] = {"prompt_cache_key", "prompt_cache_retention", "safety_identifier"};
+    static const char *const tiers[] = {"auto", "default", NULL};
+    bool store = false;
+    const char *text;
+    size_t len;
+    if (!fields_bool(root, "store", &store, e) || !read_metadata(root, e) ||
+        !read_word(root, "service_tier", tiers, e)) {
+        return false;
+    }
+    if (store) {
+        err_set(e, ST_UNSUPPORTED, "store", "store true is not supported: replies are not kept");
+        return false;
+    }
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        if (!fields_text(root, texts[i], &text, &len, e)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool read_modalities(const json *root, err *e)
+{
+    const json *v = fields_get(root, "modalities");
+    for (size_t i = 0; v && i < json_len(v); i++) {
+        size_t len;
+        const char *s = json_string(json_at(v, i), &len);
+        if (!s || strcmp(s, "text") != 0) {
+            err_set(e, ST_UNSUPPORTED, "modalities", "modalities: only text is supported");
+            return false;
+        }
+    }
+    return !v || json_kind(v) == JSON_ARRAY || fields_refuse(e, "modalities", v, "a list");
+}
+
+static bool read_own_fields(generation *g, const json *root, err *e)
+{
+    static const char *const verbosities[] = {"medium", NULL};
+    return read_max_tokens(g, root, e) && read_logprobs(g, root, e) && read_response_format(root, e) &&
+           chat_read_idle(root, e) && read_modalities(root, e) &&
+           read_word(root, "verbosity", verbosities, e);
+}
+
 status chat_read(const char *body, size_t len, uint64_t drawn_seed, generation *out, err *e)
 {
     err fault;
@@ -188,10 +144,10 @@ status chat_read(const char *body, size_t len, uint64_t drawn_seed, generation *
     status st = generation_begin(&g, WIRE_CHAT, body, len, drawn_seed, &fault);
     if (st == ST_OK) {
         const json *root = json_root(g.doc);
+        g.n_prompts = 1;
         if (fields_only(root, names, sizeof names / sizeof names[0], "", &fault) &&
-            read_messages(&g, root, &fault) && generation_read_shared(&g, &fault) &&
-            read_max_tokens(&g, root, &fault) && read_logprobs(&g, root, &fault) &&
-            read_response_format(root, &fault)) {
+            chat_talk_read(root, &g.common, &g.talk, &fault) && generation_read_shared(&g, &fault) &&
+            read_own_fields(&g, root, &fault)) {
             *out = g;
             return ST_OK;
         }
@@ -203,22 +159,83 @@ status chat_read(const char *body, size_t len, uint64_t drawn_seed, generation *
     return fault.code;
 }
 
-static void put_content(json_w *w, const answer_choice *c)
+static void put_text(json_w *w, const char *key, const char *text, size_t len)
 {
-    json_w_key(w, "content");
-    json_w_str(w, c->text, c->text_len);
+    json_w_key(w, key);
+    json_w_str(w, text, len);
+}
+
+static void put_call(json_w *w, wire_string id, wire_string name, wire_string arguments)
+{
+    put_text(w, "id", id.data, id.len);
+    put_text(w, "type", "function", strlen("function"));
+    json_w_key(w, "function");
+    json_w_obj_open(w);
+    put_text(w, "name", name.data, name.len);
+    put_text(w, "arguments", arguments.data, arguments.len);
+    json_w_obj_close(w);
+}
+
+static wire_string view_of(const buf *b)
+{
+    return (wire_string){buf_str(b), b->len};
+}
+
+static void put_calls(json_w *w, const speech *said)
+{
+    json_w_key(w, "tool_calls");
+    json_w_arr_open(w);
+    for (size_t i = 0; i < speech_len(said); i++) {
+        const speech_item *item = speech_at(said, i);
+        if (item->kind == SPEECH_CALL && !item->withdrawn) {
+            json_w_obj_open(w);
+            put_call(w, view_of(&item->id), view_of(&item->name), view_of(&item->text));
+            json_w_obj_close(w);
+        }
+    }
+    json_w_arr_close(w);
 }
 
 static void put_message(json_w *w, const answer_choice *c)
 {
+    bool has_calls = c->said && speech_n_calls(c->said) > 0;
     json_w_key(w, "message");
     json_w_obj_open(w);
-    json_w_key(w, "role");
-    json_w_cstr(w, "assistant");
-    put_content(w, c);
+    put_text(w, "role", "assistant", strlen("assistant"));
+    if (has_calls && c->text_len == 0) {
+        json_w_key(w, "content");
+        json_w_null(w);
+    } else {
+        put_text(w, "content", c->text, c->text_len);
+    }
+    if (c->thoughts_len > 0) {
+        put_text(w, "reasoning_content", c->thoughts, c->thoughts_len);
+    }
     json_w_key(w, "refusal");
     json_w_null(w);
+    if (has_calls) {
+        put_calls(w, c->said);
+    }
     json_w_obj_close(w);
+}
+
+static void put_call_delta(json_w *w, const frame_call *c)
+{
+    json_w_key(w, "tool_calls");
+    json_w_arr_open(w);
+    json_w_obj_open(w);
+    json_w_key(w, "index");
+    json_w_i64(w, c->index);
+    if (c->name.data) {
+        put_call(w, c->id, c->name, (wire_string){"", 0});
+    } else {
+        json_w_key(w, "function");
+        json_w_obj_open(w);
+        put_text(w, "arguments", c->arguments.data, c->arguments.len);
+        json_w_obj_close(w);
+    }
+    json_w_obj_close(w);
+    json_w_arr_close(w);
 }
 
 /* The last delta of a choice is empty unless it has text. */
@@ -227,11 +244,12 @@ static void put_delta(json_w *w, const answer_choice *c)
     json_w_key(w, "delta");
     json_w_obj_open(w);
     if (c->first) {
-        json_w_key(w, "role");
-        json_w_cstr(w, "assistant");
+        put_text(w, "role", "assistant", strlen("assistant"));
     }
-    if (c->first || c->text_len > 0 || !c->finish_reason) {
-        put_content(w, c);
+    if (c->kind == SPEECH_CALL) {
+        put_call_delta(w, c->call);
+    } else if (c->first || c->text_len > 0 || !c->finish_reason) {
+        put_text(w, c->kind == SPEECH_THOUGHT ? "reasoning_content" : "content", c->text, c->text_len);
     }
     json_w_obj_close(w);
 }
@@ -240,7 +258,7 @@ const answer_shape chat_shape = {
     .id_prefix = "chatcmpl-",
     .object = "chat.completion",
     .chunk_object = "chat.completion.chunk",
-    .chat_logprobs = true,
+    .is_chat = true,
     .put_text = put_message,
     .put_delta = put_delta,
 };

@@ -34,6 +34,7 @@ status generation_begin(generation *g, wire_op op, const char *body, size_t len,
 void generation_release(generation *g)
 {
     json_doc_free(g->doc);
+    json_doc_free(g->talk);
     arena_release(&g->mem);
     memset(g, 0, sizeof *g);
 }

@@ -47,6 +47,7 @@ typedef struct generation {
 
     /* owned */
     json_doc *doc;
+    json_doc *talk; /* of a chat: what its conversation points to */
     arena mem;
 } generation;
 

@@ -162,7 +162,7 @@ void run_echo_put(run_choice *c, const frame_logprob *probs, size_t n)
     }
     if (r->stream) {
         run_put_chunk(c, buf_str(prompt), prompt->len, r->has_logprobs, NULL);
-    } else if (buf_append(&c->text, buf_str(prompt), prompt->len) != ST_OK) {
+    } else if (speech_add_text(&c->said, SPEECH_TEXT, buf_str(prompt), prompt->len) != ST_OK) {
         run_no_memory(r);
     }
 }

@@ -14,6 +14,21 @@
 
 #define RUN_NS_PER_MS 1000000u
 
+struct generation_run;
+struct run_choice;
+
+/* How a route tells what its choices say. All but `whole` are of streams; each may fail the run's sse. */
+struct run_voice {
+    bool keeps;                                                       /* a stream too: choice.said */
+    bool ends_with_done;                                              /* "[DONE]" */
+    void (*accepted)(struct run_choice *c);                           /* before anything else of the choice */
+    void (*piece)(struct run_choice *c, const frame *f, size_t item); /* item: of said, if that is kept */
+    void (*ended)(struct run_choice *c);                              /* its result is known */
+    void (*end)(struct generation_run *r);                            /* all choices have ended */
+    void (*fault)(struct generation_run *r, const api_fault *f);      /* after which nothing comes */
+    status (*whole)(struct generation_run *r, buf *out);
+};
+
 typedef struct run_choice {
     struct generation_run *run; /* borrowed */
     service_job job;
@@ -23,7 +38,7 @@ typedef struct run_choice {
     answer_result result; /* seed from the start, the rest at its end */
 
     /* owned */
-    buf text;              /* not streamed: the reply so far */
+    speech said;           /* so far; of a stream only if its route asks for it */
     logprob_list logprobs; /* not streamed: all of them; else those of one chunk */
 } run_choice;
 
@@ -45,14 +60,18 @@ typedef struct generation_run {
     /* owned */
     sse_stream sse;
     struct event *timer;
+    buf request;             /* what the answer repeats of the request */
+    struct run_told *told;   /* the voice's own, by mem_free */
     struct run_echo *echoes; /* [n_choices / per_prompt] if echo */
     run_choice choices[];    /* [n_choices] */
 } generation_run;
 
-/* generation_run.c */
-/* Sends a chunk of the choice if it is streamed: c->logprobs too if with_logprobs. */
+/* generation_chunks.c */
+/* Sends a chunk of the choice, which is streamed: c->logprobs too if with_logprobs. */
 void run_put_chunk(run_choice *c, const char *text, size_t len, bool with_logprobs,
                    const answer_result *result);
+
+/* generation_run.c */
 void run_no_memory(generation_run *r); /* it will fail, from the timer */
 void run_fail(generation_run *r, const api_fault *f);
 void run_fail_no_memory(generation_run *r);

@@ -27,11 +27,13 @@ static void run_free(generation_run *r)
     request_table_end(r->api->requests, &r->entry);
     for (size_t i = 0; i < r->n_choices; i++) {
         buf_release(&r->choices[i].job.line);
-        buf_release(&r->choices[i].text);
+        speech_release(&r->choices[i].said);
         logprob_list_release(&r->choices[i].logprobs);
     }
     run_echo_free(r);
     sse_release(&r->sse);
+    buf_release(&r->request);
+    mem_free(r->told);
     if (r->timer) {
         event_free(r->timer);
     }
@@ -72,8 +74,7 @@ void run_fail(generation_run *r, const api_fault *f)
     if (!r->sse.began) {
         api_reply_fault(r->conn, f);
     } else {
-        buf *out = sse_object(&r->sse);
-        sse_send(&r->sse, api_fault_put(f, out));
+        r->route->voice->fault(r, f);
         sse_end(&r->sse, false); /* the reply is not whole */
     }
     run_free(r);
@@ -89,44 +90,26 @@ void run_fail_no_memory(generation_run *r)
 
 static void end_stream(generation_run *r)
 {
-    if (r->include_usage) {
-        answer_result results[GENERATION_MAX_CHOICES];
-        for (size_t i = 0; i < r->n_choices; i++) {
-            results[i] = r->choices[i].result;
-        }
-        buf *out = sse_object(&r->sse);
-        sse_send(&r->sse, answer_put_usage(out, &r->head, results, r->n_choices, r->per_prompt));
-    }
+    r->route->voice->end(r);
     if (r->failed || r->sse.failed) {
         run_fail_no_memory(r);
         return;
     }
     note_end(r, REQUEST_DONE, r->choices[0].result.reason);
-    sse_end(&r->sse, true);
+    sse_end(&r->sse, r->route->voice->ends_with_done);
     run_free(r);
 }
 
 static void end_whole(generation_run *r)
 {
     buf out = {0};
-    answer_choice choices[GENERATION_MAX_CHOICES];
-    answer_result results[GENERATION_MAX_CHOICES];
-    for (size_t i = 0; i < r->n_choices; i++) {
-        const run_choice *c = &r->choices[i];
-        results[i] = c->result;
-        choices[i] = (answer_choice){.index = i,
-                                     .text = buf_str(&c->text),
-                                     .text_len = c->text.len,
-                                     .logprobs = r->has_logprobs ? &c->logprobs : NULL,
-                                     .finish_reason = answer_finish_reason(&c->result)};
-    }
-    status st = answer_put_whole(&out, &r->head, choices, results, r->n_choices, r->per_prompt);
-    if (r->failed || st != ST_OK) {
+    status st = r->failed ? ST_NOMEM : r->route->voice->whole(r, &out);
+    if (st != ST_OK) {
         buf_release(&out);
         run_fail_no_memory(r);
         return;
     }
-    note_end(r, REQUEST_DONE, results[0].reason);
+    note_end(r, REQUEST_DONE, r->choices[0].result.reason);
     api_reply_take(r->conn, 200, &out, ST_OK);
     run_free(r);
 }
@@ -141,25 +124,6 @@ void run_no_memory(generation_run *r)
 /*
  * One choice.
  */
-void run_put_chunk(run_choice *c, const char *text, size_t len, bool with_logprobs,
-                   const answer_result *result)
-{
-    generation_run *r = c->run;
-    const answer_choice choice = {.index = (size_t)(c - r->choices),
-                                  .text = text,
-                                  .text_len = len,
-                                  .logprobs = with_logprobs ? &c->logprobs : NULL,
-                                  .finish_reason = result ? answer_finish_reason(result) : NULL,
-                                  .first = !c->began};
-    c->began = true;
-    buf *out = sse_object(&r->sse);
-    sse_send(&r->sse, answer_put_chunk(out, &r->head, &choice, result, r->include_usage));
-    logprob_list_reset(&c->logprobs);
-    if (r->sse.failed) {
-        run_no_memory(r);
-    }
-}
-
 /* c->result is set. The run may be freed. */
 static void choice_ended(run_choice *c)
 {
@@ -172,7 +136,7 @@ static void choice_ended(run_choice *c)
     m->tokens_cached += (uint64_t)c->result.cached_tokens;
     m->tokens_generated += (uint64_t)c->result.completion_tokens;
     if (r->stream) {
-        run_put_chunk(c, "", 0, false, &c->result);
+        r->route->voice->ended(c);
     }
     if (r->n_ended == r->n_choices) {
         (r->stream ? end_stream : end_whole)(r);
@@ -212,8 +176,8 @@ static void on_accepted(run_choice *c, const frame *f)
     }
     if (r->echo && !r->has_logprobs) {
         run_echo_put(c, NULL, 0);
-    } else if (r->stream && r->route->shape->chat_logprobs && !c->began) {
-        run_put_chunk(c, "", 0, false, NULL); /* whose turn it is */
+    } else if (r->stream && !c->began) {
+        r->route->voice->accepted(c);
     }
 }
 
@@ -253,13 +217,12 @@ static void on_piece(run_choice *c, const frame *f)
             run_no_memory(r);
         }
     }
-    if (r->stream) {
-        bool has_logprobs = r->has_logprobs && f->n_logprobs > 0;
-        if (f->text_len > 0 || has_logprobs) {
-            run_put_chunk(c, f->text, f->text_len, has_logprobs, NULL);
-        }
-    } else if (buf_append(&c->text, f->text, f->text_len) != ST_OK) {
+    size_t item = SIZE_MAX;
+    status st = !r->stream || r->route->voice->keeps ? speech_add(&c->said, f, &item) : ST_OK;
+    if (st != ST_OK) {
         run_no_memory(r);
+    } else if (r->stream) {
+        r->route->voice->piece(c, f, item);
     }
 }
 

@@ -1,6 +1,6 @@
 /*
- * generation_run: one request of /v1/completions or /v1/chat/completions, from its body to the end of its
- * answer: one job of the model's service for each choice.
+ * generation_run: one request of /v1/completions, /v1/chat/completions or /v1/responses, from its body to the
+ * end of its answer: one job of the model's service for each choice. How it is told is its route's voice.
  *
  *   read ──► (echo of token ids: their text is asked for) ──► submitted ──► accepted, pieces … ──► all choices
  *   ended: the answer is completed        every exit: jobs given up, entry out of the table, run freed, once
@@ -28,9 +28,13 @@
 #define RUN_HEADERS_MS  15000u
 #define RUN_PROGRESS_MS 500u
 
+typedef struct run_voice run_voice;
+extern const run_voice run_chunks; /* of completions and chat */
+
 typedef struct generation_route {
     const char *path;
     const answer_shape *shape;
+    const run_voice *voice;
     status (*read)(const char *body, size_t len, uint64_t drawn_seed, generation *out, err *e);
 } generation_route;
 

@@ -49,7 +49,7 @@ static run_choice *first_open(generation_run *r)
 static void keep_alive(generation_run *r)
 {
     run_choice *c = first_open(r);
-    if (r->api->keepalive_kind == SSE_KEEPALIVE_DELTA && c) {
+    if (r->api->keepalive_kind == SSE_KEEPALIVE_DELTA && r->route->voice == &run_chunks && c) {
         run_put_chunk(c, "", 0, false, NULL);
     } else {
         sse_comment(&r->sse, "keep-alive");

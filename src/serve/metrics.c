@@ -14,8 +14,8 @@ static const char *const route_paths[METRIC_ROUTES] = {
 static const int statuses[METRIC_STATUSES] = {0,   200, 204, 400, 401, 404, 405, 408, 413, 414,
                                               417, 429, 431, 500, 501, 503, 504, 505, 999};
 
-static const char *const finishes[METRIC_FINISHES] = {"stop",      "length", "timeout",
-                                                      "cancelled", "error",  "gone"};
+static const char *const finishes[METRIC_FINISHES] = {"stop",      "tool_calls", "length", "timeout",
+                                                      "cancelled", "error",      "gone"};
 
 static const double bounds[METRIC_BUCKETS] = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
                                               1,     2.5,  5,     10,   30,  60,   300};

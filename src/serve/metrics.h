@@ -20,17 +20,18 @@
 #include "wire/status_page.h"
 
 /* X(name, path): the routes as a label; METRIC_ROUTE_other is everything else. */
-#define METRIC_ROUTE_LIST(X)          \
-    X(other, "other")                 \
-    X(completions, "/v1/completions") \
-    X(chat, "/v1/chat/completions")   \
-    X(models, "/v1/models")           \
-    X(model, "/v1/models/{id}")       \
-    X(request, "/v1/requests/{id}")   \
-    X(tokenize, "/tokenize")          \
-    X(detokenize, "/detokenize")      \
-    X(health, "/health")              \
-    X(ready, "/ready")                \
+#define METRIC_ROUTE_LIST(X)             \
+    X(other, "other")                    \
+    X(completions, "/v1/completions")    \
+    X(chat, "/v1/chat/completions")      \
+    X(models, "/v1/models")              \
+    X(model, "/v1/models/{id}")          \
+    X(request, "/v1/requests/{id}")      \
+    X(tokenize, "/tokenize")             \
+    X(detokenize, "/detokenize")         \
+    X(apply_template, "/apply-template") \
+    X(health, "/health")                 \
+    X(ready, "/ready")                   \
     X(metrics, "/metrics")
 
 typedef enum metric_route {
@@ -43,6 +44,7 @@ typedef enum metric_route {
 /* Endings of a choice. */
 typedef enum metric_finish {
     METRIC_FINISH_STOP,
+    METRIC_FINISH_TOOL_CALLS,
     METRIC_FINISH_LENGTH,
     METRIC_FINISH_TIMEOUT,
     METRIC_FINISH_CANCELLED,

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "serve/api_reply.h"
+#include "serve/chat_talk.h"
 #include "serve/fields.h"
 #include "wire/request.h"
 
@@ -13,6 +14,10 @@ typedef struct token_run {
     http_conn *conn;        /* borrowed: until it is answered or `gone` */
     service_job job;
     bool with_pieces;
+    const char *text_name; /* what the answer calls a text */
+
+    /* owned */
+    json_doc *talk; /* of a conversation, until the line is made */
 } token_run;
 
 static void run_free(token_run *r)
@@ -64,7 +69,7 @@ static void on_frame(void *ctx, const frame *f)
     if (f->kind == FRAME_TOKENS) {
         put_tokens(&w, r, f);
     } else {
-        json_w_key(&w, "content");
+        json_w_key(&w, r->text_name);
         json_w_str(&w, f->text ? f->text : "", f->text_len);
     }
     json_w_obj_close(&w);
@@ -133,6 +138,14 @@ static bool read_detokenize(const json *root, arena *mem, wire_request *q, token
     return true;
 }
 
+static bool read_talk(const json *root, arena *mem, wire_request *q, token_run *r, err *e)
+{
+    static const char *const names[] = {CHAT_TALK_FIELDS, "model"};
+    r->text_name = "prompt";
+    return fields_only(root, names, sizeof names / sizeof names[0], "", e) &&
+           chat_talk_read(root, q, &r->talk, e);
+}
+
 static status find_model(const api_context *api, const json *root, token_run *r, err *e)
 {
     const char *name = NULL;
@@ -164,6 +177,8 @@ static status make_job(const api_context *api, token_run *r, wire_op op, read_fn
     }
     if (st == ST_OK) {
         q.id = (wire_string){r->job.id, strlen(r->job.id)};
+        q.has_now = op == WIRE_RENDER;
+        q.now_ms = clock_wall_ms(api->clock);
         st = wire_request_put(&r->job.line, &q);
         if (st != ST_OK) {
             err_set(e, st, NULL, "out of memory");
@@ -172,6 +187,8 @@ static status make_job(const api_context *api, token_run *r, wire_op op, read_fn
         }
     }
     arena_release(&mem);
+    json_doc_free(r->talk);
+    r->talk = NULL;
     json_doc_free(doc);
     return st;
 }
@@ -186,6 +203,7 @@ static void start(const api_context *api, http_conn *c, uint32_t key, wire_op op
         return;
     }
     r->conn = c;
+    r->text_name = "content";
     snprintf(r->job.id, sizeof r->job.id, "%.48s.%llx", http_conn_request_id(c),
              (unsigned long long)request_table_serial(api->requests));
     r->job.key = key;
@@ -210,4 +228,10 @@ void token_routes_tokenize(const api_context *api, http_conn *c, uint32_t key, c
 void token_routes_detokenize(const api_context *api, http_conn *c, uint32_t key, const char *body, size_t len)
 {
     start(api, c, key, WIRE_DETOKENIZE, read_detokenize, body, len);
+}
+
+void token_routes_apply_template(const api_context *api, http_conn *c, uint32_t key, const char *body,
+                                 size_t len)
+{
+    start(api, c, key, WIRE_RENDER, read_talk, body, len);
 }

@@ -94,6 +94,72 @@ class Answers(Shared):
         chunks = self.d.chunks("length", path="/v1/chat/completions")
         self.assertEqual([x["choices"][0]["delta"] for x in chunks], [{"role": "assistant", "content": ""}, {}])
 
+    def test_chat_with_tools(self):
+        """Calls and reasoning, whole and in pieces, of the same frames; a call that was none is text again."""
+        f = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+        called = {"id": "call_0", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}
+        rows = [('think why think not say so call f args {"a": args 1} called', "so ", "why not ", [called], "tool_calls"),
+                ('call f args {"a": args 1} called call g args {} called', None, "",
+                 [called, {"id": "call_1", "type": "function", "function": {"name": "g", "arguments": "{}"}}], "tool_calls"),
+                ('call f args {"a": args 1} called length', None, "", [called], "length"),
+                ('call f args {"a length', None, "", [{**called, "function": {"name": "f", "arguments": '{"a'}}], "length"),
+                ('think why call f args {"a withdraw say <f>{"a', '<f>{"a ', "why ", [], "stop"),
+                ('say a call f args {"a": args 1} called call g withdraw say b', "a b ", "", [called], "tool_calls")]
+        for words, content, thoughts, calls, finish in rows:
+            status, _, body = self.d.chat(words, tools=[f])
+            self.assertEqual(status, 200, body)
+            message = body["choices"][0]["message"]
+            self.assertEqual((message["content"], message.get("reasoning_content", ""), message.get("tool_calls", []),
+                              body["choices"][0]["finish_reason"]), (content, thoughts, calls, finish), words)
+            self.assertEqual(body["usage"]["completion_tokens_details"], {"reasoning_tokens": words.count("think")})
+            chunks = self.d.chunks(words, path="/v1/chat/completions", tools=[f], stream_options={"include_usage": True})
+            self.assertEqual([x["usage"] for x in chunks if x.get("usage")], [body["usage"]])
+            deltas = [c["delta"] for x in chunks for c in x["choices"]]
+            self.assertEqual("".join(d.get("content", "") for d in deltas), content or "")
+            self.assertEqual("".join(d.get("reasoning_content", "") for d in deltas), thoughts)
+            self.assertEqual([c["finish_reason"] for x in chunks for c in x["choices"] if c["finish_reason"]], [finish])
+            told = {}
+            for part in (p for d in deltas for p in d.get("tool_calls", [])):
+                if "id" in part:  # the first of a call, as OpenAI's: no arguments yet
+                    self.assertEqual(part, {"index": len(told), "id": part["id"], "type": "function",
+                                            "function": {"name": part["function"]["name"], "arguments": ""}})
+                    told[part["index"]] = {k: v for k, v in part.items() if k != "index"}
+                else:
+                    self.assertEqual(sorted(part), ["function", "index"])
+                    told[part["index"]]["function"]["arguments"] += part["function"]["arguments"]
+            withdrawn = [1] if " g withdraw" in words else [0] if "withdraw" in words else []
+            self.assertEqual([c for i, c in told.items() if i not in withdrawn], calls)
+
+    def test_chat_on_the_wire(self):
+        tools = [{"type": "function", "function": {"name": "f"}}]
+        talk = [{"role": "developer", "content": "d"}, {"role": "user", "content": [{"type": "text", "text": "request"}]}]
+        body = self.d.ask("POST", "/v1/chat/completions", {
+            "messages": talk, "tools": tools, "tool_choice": {"type": "function", "function": {"name": "f"}},
+            "parallel_tool_calls": False, "reasoning_effort": "low", "enable_thinking": True, "reasoning_budget": 5,
+            "chat_template_kwargs": {"k": 1}, "seed": 1})[2]
+        line = json.loads(body["choices"][0]["message"]["content"])
+        for name in "id", "now":
+            line.pop(name)
+        self.assertEqual(line, {
+            "op": "chat", "messages": [{"role": "system", "content": "d"}, {"role": "user", "content": "request"}], "tools": tools,
+            "tool_choice": {"name": "f"}, "parallel_tool_calls": False, "template_kwargs": {"k": 1}, "temperature": 1, "seed": 2,
+            "reasoning": {"budget": 5, "effort": "low", "enabled": True}})
+
+    def test_apply_template(self):
+        talk = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+        status, _, body = self.d.ask("POST", "/apply-template", {"messages": talk, "continue_final_message": True})
+        self.assertEqual((status, list(body)), (200, ["prompt"]))
+        line = json.loads(body["prompt"])
+        self.assertLess(abs(line.pop("now") - 1000 * time.time()), 60000)
+        line.pop("id")
+        self.assertEqual(line, {"op": "render", "messages": talk, "continue_final_message": True})
+        for more, param, code in [({"messages": []}, "messages", "invalid_field"), ({"prompt": "a"}, "prompt", "unsupported"),
+                                  ({"messages": [{"role": "user", "content": "error"}]}, "messages", "template_error"),
+                                  ({"model": "other"}, "model", "model_not_found")]:
+            status, _, body = self.d.ask("POST", "/apply-template", {"messages": talk, **more})
+            self.assertEqual((status, body["error"]["param"], body["error"]["code"]),
+                             (404 if param == "model" else 400, param, code))
+
     def test_several_choices(self):
         body = self.d.complete(["say a", "say b length"], n=3, seed=5)[2]
         self.assertEqual([(c["index"], c["text"], c["finish_reason"]) for c in body["choices"]],
@@ -423,6 +489,72 @@ class Requests(Shared):
         self.assertEqual((body["state"], body["ending"], body["completion_tokens"]), ("done", "cancelled", 2))
         self.assertGreaterEqual(body["ended_ms"], body["started_ms"])
         self.assertEqual(self.about("runner", "DELETE")["state"], "done")  # again: nothing happens
+
+    def test_chat_with_tools(self):
+        """Calls and reasoning, whole and in pieces, of the same frames; a call that was none is text again."""
+        f = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+        called = {"id": "call_0", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}
+        rows = [('think why think not say so call f args {"a": args 1} called', "so ", "why not ", [called], "tool_calls"),
+                ('call f args {"a": args 1} called call g args {} called', None, "",
+                 [called, {"id": "call_1", "type": "function", "function": {"name": "g", "arguments": "{}"}}], "tool_calls"),
+                ('call f args {"a": args 1} called length', None, "", [called], "length"),
+                ('call f args {"a length', None, "", [{**called, "function": {"name": "f", "arguments": '{"a'}}], "length"),
+                ('think why call f args {"a withdraw say <f>{"a', '<f>{"a ', "why ", [], "stop"),
+                ('say a call f args {"a": args 1} called call g withdraw say b', "a b ", "", [called], "tool_calls")]
+        for words, content, thoughts, calls, finish in rows:
+            status, _, body = self.d.chat(words, tools=[f])
+            self.assertEqual(status, 200, body)
+            message = body["choices"][0]["message"]
+            self.assertEqual((message["content"], message.get("reasoning_content", ""), message.get("tool_calls", []),
+                              body["choices"][0]["finish_reason"]), (content, thoughts, calls, finish), words)
+            self.assertEqual(body["usage"]["completion_tokens_details"], {"reasoning_tokens": words.count("think")})
+            chunks = self.d.chunks(words, path="/v1/chat/completions", tools=[f], stream_options={"include_usage": True})
+            self.assertEqual([x["usage"] for x in chunks if x.get("usage")], [body["usage"]])
+            deltas = [c["delta"] for x in chunks for c in x["choices"]]
+            self.assertEqual("".join(d.get("content", "") for d in deltas), content or "")
+            self.assertEqual("".join(d.get("reasoning_content", "") for d in deltas), thoughts)
+            self.assertEqual([c["finish_reason"] for x in chunks for c in x["choices"] if c["finish_reason"]], [finish])
+            told = {}
+            for part in (p for d in deltas for p in d.get("tool_calls", [])):
+                if "id" in part:  # the first of a call, as OpenAI's: no arguments yet
+                    self.assertEqual(part, {"index": len(told), "id": part["id"], "type": "function",
+                                            "function": {"name": part["function"]["name"], "arguments": ""}})
+                    told[part["index"]] = {k: v for k, v in part.items() if k != "index"}
+                else:
+                    self.assertEqual(sorted(part), ["function", "index"])
+                    told[part["index"]]["function"]["arguments"] += part["function"]["arguments"]
+            withdrawn = [1] if " g withdraw" in words else [0] if "withdraw" in words else []
+            self.assertEqual([c for i, c in told.items() if i not in withdrawn], calls)
+
+    def test_chat_on_the_wire(self):
+        tools = [{"type": "function", "function": {"name": "f"}}]
+        talk = [{"role": "developer", "content": "d"}, {"role": "user", "content": [{"type": "text", "text": "request"}]}]
+        body = self.d.ask("POST", "/v1/chat/completions", {
+            "messages": talk, "tools": tools, "tool_choice": {"type": "function", "function": {"name": "f"}},
+            "parallel_tool_calls": False, "reasoning_effort": "low", "enable_thinking": True, "reasoning_budget": 5,
+            "chat_template_kwargs": {"k": 1}, "seed": 1})[2]
+        line = json.loads(body["choices"][0]["message"]["content"])
+        for name in "id", "now":
+            line.pop(name)
+        self.assertEqual(line, {
+            "op": "chat", "messages": [{"role": "system", "content": "d"}, {"role": "user", "content": "request"}], "tools": tools,
+            "tool_choice": {"name": "f"}, "parallel_tool_calls": False, "template_kwargs": {"k": 1}, "temperature": 1, "seed": 2,
+            "reasoning": {"budget": 5, "effort": "low", "enabled": True}})
+
+    def test_apply_template(self):
+        talk = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+        status, _, body = self.d.ask("POST", "/apply-template", {"messages": talk, "continue_final_message": True})
+        self.assertEqual((status, list(body)), (200, ["prompt"]))
+        line = json.loads(body["prompt"])
+        self.assertLess(abs(line.pop("now") - 1000 * time.time()), 60000)
+        line.pop("id")
+        self.assertEqual(line, {"op": "render", "messages": talk, "continue_final_message": True})
+        for more, param, code in [({"messages": []}, "messages", "invalid_field"), ({"prompt": "a"}, "prompt", "unsupported"),
+                                  ({"messages": [{"role": "user", "content": "error"}]}, "messages", "template_error"),
+                                  ({"model": "other"}, "model", "model_not_found")]:
+            status, _, body = self.d.ask("POST", "/apply-template", {"messages": talk, **more})
+            self.assertEqual((status, body["error"]["param"], body["error"]["code"]),
+                             (404 if param == "model" else 400, param, code))
 
     def test_several_choices(self):
         t, got = self.d.later(["say a hang", "say b hang", "say c"], headers={"X-Request-Id": "three"})

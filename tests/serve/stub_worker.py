@@ -18,6 +18,9 @@ Every line it reads is appended to the file SEEN. MODEs:
 
 A prompt (of a chat: the last message) is a list of words, carried out in order, a cancel or pause is looked at between them:
   say TEXT, length (ends with it), many N BYTES (N tokens of BYTES letters), request (says its own request line)
+  think TEXT                    reasoning (of a chat, as are the next)
+  call NAME, args TEXT          a call begins; a part of its arguments
+  called, withdraw              it is complete; it was none
   wait SECONDS, gate            goes on then, or when there is a file "gate" beside SEEN, for a test that must do something first
   cached N M                    M of N prompt tokens were cached (before anything is said)
   reason TEXT, guard TEXT       of the done frame
@@ -32,7 +35,7 @@ A prompt (of a chat: the last message) is a list of words, carried out in order,
                                 bad JSON; a done too many; an id never sent; a piece and an error without id; a second
                                 ready and accepted frame; the answer of an op; an attachment; closes its stdout
 Text of the ops: tokenize gives an id for each word (its length), "wait SECONDS" or "gate" first waits; detokenize prints
-the ids.
+the ids; render prints its own request line.
 """
 import fcntl
 import json
@@ -98,6 +101,7 @@ class Request:
         self.flowing.set()
         self.n, self.finish, self.reason, self.guard, self.late, self.ignore = 0, "stop", None, None, 0, False
         self.prompt_tokens, self.cached, self.strays = 7, 3, 0
+        self.calls, self.n_called, self.n_thought = 0, 0, 0
 
     def put(self, frame):
         put({"id": self.id, **frame} if self.id is not None else frame)
@@ -105,7 +109,7 @@ class Request:
     def words(self):
         r = self.request
         if r.get("messages"):
-            return r["messages"][-1]["content"].split()
+            return (r["messages"][-1]["content"] or "").split()
         if "prompt" in r:
             return r["prompt"].split()
         return " ".join(s["text"] for s in r.get("prompt_segments", []) if "text" in s).split() or ["request"]
@@ -123,7 +127,13 @@ class Request:
             self.put({"accepted": {"seed": self.request["seed"], "now": self.request.get("now", 1), "prompt_tokens":
                       self.prompt_tokens, "prompt_digest": "ab" * 32, "cached_prompt_tokens": self.cached}})
 
+    def call(self, **more):
+        self.delta({"tool_call": {"index": self.calls - 1, "arguments_delta": "", **more}})
+
     def token(self, text):
+        self.delta({"content": text} if "messages" in self.request else None, text)
+
+    def delta(self, delta, text=""):
         while not self.flowing.wait(0.02) and not self.stopped():
             pass
         token_id = self.n % VOCABULARY
@@ -132,7 +142,7 @@ class Request:
         if self.id is None:
             put({"token": text})
             return
-        frame = {"delta": {"content": text}} if "messages" in self.request else {"token": text}
+        frame = {"delta": delta} if delta else {"token": text}
         frame["ids"] = [token_id]
         if self.request.get("logprobs"):
             top = [{"id": i, "logprob": -0.5 - i, "text": text if i == token_id else f"alt{i} "}
@@ -146,6 +156,8 @@ class Request:
             for _ in range(self.late):
                 self.token("late ")
         page.add(CANCELLED if cancelled else DONE)
+        if self.n_called and self.finish == "stop":
+            self.reason = self.reason or "tool_calls"
         frame = {"done": True, "prompt_tokens": self.prompt_tokens, "completion_tokens": self.n, "finish_reason": self.finish,
                  "reused_prompt_tokens": self.cached, "prefilled_prompt_tokens": self.prompt_tokens - self.cached,
                  "session_reset_reason": "new", "prefill_ms": 1.5, "decode_ms": 2, "total_ms": 4, "prefill_tok_s": 0,
@@ -159,7 +171,7 @@ class Request:
             frame["generated_token_ids"] = list(range(self.n))
         else:
             frame.update(queue_ms=0.5, ttft_ms=1.0, cached_prompt_tokens=self.cached, preemptions=0, drafted=0, accepted=0,
-                         reasoning_tokens=0)
+                         reasoning_tokens=self.n_thought)
         self.put(frame)
 
     def error(self, code):
@@ -187,6 +199,17 @@ class Request:
     def step(self, word, words):
         if word == "say":
             self.token(words.pop(0) + " ")
+        elif word == "think":
+            self.n_thought += 1
+            self.delta({"reasoning": words.pop(0) + " "})
+        elif word == "call":
+            self.calls += 1
+            self.call(id=f"call_{self.calls - 1}", name=words.pop(0))
+        elif word == "args":
+            self.call(arguments_delta=words.pop(0))
+        elif word in ("called", "withdraw"):
+            self.n_called += word == "called"
+            self.call(**{"closed" if word == "called" else "withdrawn": True})
         elif word == "length":
             self.finish = "length"
         elif word == "wait":
@@ -263,6 +286,11 @@ def answer_op(request):
         reply.update(ids=[len(w) for w in words], pieces=words)
     elif op == "detokenize":
         reply["text"] = " ".join(str(i) for i in request["ids"])
+    elif op == "render":
+        if request["messages"][-1]["content"] == "error":
+            put({**reply, "error": "no such role", "code": "template_error", "field": "messages"})
+            return
+        reply.update(text=json.dumps(request), count=3)
     elif op == "count":
         text = request.get("text", "") or " ".join(m["content"] for m in request.get("messages", []))
         reply["count"] = len(text.split())

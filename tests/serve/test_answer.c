@@ -29,6 +29,34 @@ static const answer_result stopped = {.reason = "stop",
     "\"finish\":\"stop\",\"seed\":7,\"queue_ms\":0.500,\"ttft_ms\":1.250,\"prefill_ms\":1.000," \
     "\"decode_ms\":2.000,\"total_ms\":3.062"
 
+#define CHAT_DELTA(delta)                                                                        \
+    "{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":5,\"model\":\"m\"," \
+    "\"choices\":[{\"index\":0,\"delta\":{" delta "},\"logprobs\":null,\"finish_reason\":null}]}"
+
+/* The first chunk of a call has all but the arguments, the others have nothing else. */
+static void test_calls_in_chunks(void **state)
+{
+    const frame_call begin = {.index = 1, .id = TEXT("call_a"), .name = TEXT("f"), .arguments = TEXT("{\"")};
+    const frame_call more = {.index = 1, .arguments = TEXT("{\"")};
+    const struct {
+        answer_choice choice;
+        const char *json;
+    } rows[] = {
+        {{.text = "", .kind = SPEECH_CALL, .call = &begin},
+         CHAT_DELTA("\"tool_calls\":[{\"index\":1,\"id\":\"call_a\",\"type\":\"function\",\"function\":"
+                    "{\"name\":\"f\",\"arguments\":\"\"}}]")},
+        {{.text = "", .kind = SPEECH_CALL, .call = &more},
+         CHAT_DELTA("\"tool_calls\":[{\"index\":1,\"function\":{\"arguments\":\"{\\\"\"}}]")},
+        {{.text = "hm", .text_len = 2, .kind = SPEECH_THOUGHT}, CHAT_DELTA("\"reasoning_content\":\"hm\"")},
+    };
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        buf out = {0};
+        assert_int_equal(answer_put_chunk(&out, &chat_head, &rows[i].choice, NULL, false), ST_OK);
+        assert_string_equal(buf_str(&out), rows[i].json);
+        buf_release(&out);
+    }
+}
+
 static void test_chunks(void **state)
 {
     static const struct {
@@ -102,7 +130,8 @@ static void test_whole(void **state)
         "{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion\",\"created\":5,\"model\":\"m\","
         "\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"x\",\"refusal\":"
         "null},\"logprobs\":null,\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":3,"
-        "\"completion_tokens\":2,\"total_tokens\":5,\"prompt_tokens_details\":{\"cached_tokens\":1}},"
+        "\"completion_tokens\":2,\"total_tokens\":5,\"prompt_tokens_details\":{\"cached_tokens\":1},"
+        "\"completion_tokens_details\":{\"reasoning_tokens\":0}},"
         "\"hearth\":{" STOPPED "}}");
     buf_reset(&out);
     assert_int_equal(answer_put_whole(&out, &legacy_head, choices, results, 2, 2), ST_OK);
@@ -124,8 +153,11 @@ static void test_whole(void **state)
 
 static void test_finish(void **state)
 {
-    static const char *const rows[][2] = {
-        {"stop", "stop"}, {"length", "length"}, {"timeout", "length"}, {"cancelled", "length"}};
+    static const char *const rows[][2] = {{"stop", "stop"},
+                                          {"length", "length"},
+                                          {"timeout", "length"},
+                                          {"cancelled", "length"},
+                                          {"tool_calls", "tool_calls"}};
     for (size_t i = 0; i < N_OF(rows); i++) {
         answer_result r;
         const frame_done d = {.reason = rows[i][0], .guard = "", .finish_reason = "stop", .seed = 3};
@@ -213,7 +245,8 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_chunks),   cmocka_unit_test(test_whole),     cmocka_unit_test(test_finish),
+        cmocka_unit_test(test_chunks),   cmocka_unit_test(test_whole),
+        cmocka_unit_test(test_finish),   cmocka_unit_test(test_calls_in_chunks),
         cmocka_unit_test(test_logprobs), cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -188,8 +188,9 @@ typedef struct bench {
     api_context api;
 } bench;
 
-static const generation_route completions = {"/v1/completions", &completion_shape, completion_read};
-static const generation_route chat = {"/v1/chat/completions", &chat_shape, chat_read};
+static const generation_route completions = {"/v1/completions", &completion_shape, &run_chunks,
+                                             completion_read};
+static const generation_route chat = {"/v1/chat/completions", &chat_shape, &run_chunks, chat_read};
 
 static void open_bench(bench *b)
 {
@@ -288,6 +289,12 @@ static void lose(bench *b, size_t i, status code)
 #define DELTA                                                                                              \
     "\"delta\":{\"content\":\"xy\"},\"ids\":[3],\"logprobs\":[{\"id\":3,\"logprob\":-0.5,\"text\":\"xy\"," \
     "\"top\":[]}]"
+#define THOUGHT "\"delta\":{\"reasoning\":\"hm\"},\"ids\":[3]"
+#define CALL                                                                                              \
+    "\"delta\":{\"tool_call\":{\"index\":0,\"id\":\"call_a\",\"name\":\"f\",\"arguments_delta\":\"{\"}}," \
+    "\"ids\":[]"
+#define CALL_ENDED \
+    "\"delta\":{\"tool_call\":{\"index\":0,\"arguments_delta\":\"}\",\"closed\":true}},\"ids\":[4]"
 #define PROMPT "\"prompt_logprobs\":[null,{\"id\":2,\"logprob\":-1,\"text\":\"b\",\"top\":[]}]"
 #define DONE_AS(reason, n)                                                                                  \
     "\"done\":true,\"prompt_tokens\":2,\"completion_tokens\":" n ",\"finish_reason\":\"stop\","             \
@@ -345,6 +352,12 @@ static const script scripts[] = {
       {3, TOKEN},
       {3, DONE},
       {2, DONE}}},
+    {&chat,
+     "{\"messages\":[{\"role\":\"user\",\"content\":\"ab\"}],\"seed\":4}",
+     {{0, ACCEPTED}, {0, THOUGHT}, {0, CALL}, {0, CALL_ENDED}, {0, DONE_AS("tool_calls", "1")}}},
+    {&chat,
+     "{\"messages\":[{\"role\":\"user\",\"content\":\"ab\"}],\"seed\":4,\"stream\":true}",
+     {{0, ACCEPTED}, {0, THOUGHT}, {0, CALL}, {0, CALL_ENDED}, {0, DONE_AS("tool_calls", "1")}}},
 };
 
 static size_t n_frames(const script *s)
@@ -376,13 +389,17 @@ static void test_to_the_end(void **state)
         play(&b, &scripts[i], n_frames(&scripts[i]));
         assert_int_equal(b.conn.status, 200);
         size_t n_choices = i == 0 || i == 1 || i == 4 ? 2 : 1;
-        assert_int_equal(count(b.conn.out, "\"finish_reason\":\"stop\""), n_choices);
+        bool calls = i > 4;
+        assert_int_equal(
+            count(b.conn.out, calls ? "\"finish_reason\":\"tool_calls\"" : "\"finish_reason\":\"stop\""),
+            n_choices);
         assert_int_equal(count(b.conn.out, "data: [DONE]\n\n"), b.conn.streaming);
         assert_int_equal(b.models.service.n_cancelled, 0);
         request_entry *r = request_table_find(b.api.requests, 0, "req_0123456789abcdef01234567");
         assert_true(r && r->state == REQUEST_DONE);
-        assert_string_equal(r->ending, "stop");
-        assert_int_equal(b.metrics.finished[METRIC_FINISH_STOP], n_choices);
+        assert_string_equal(r->ending, calls ? "tool_calls" : "stop");
+        assert_int_equal(b.metrics.finished[calls ? METRIC_FINISH_TOOL_CALLS : METRIC_FINISH_STOP],
+                         n_choices);
         close_bench(&b, 1);
     }
 }
