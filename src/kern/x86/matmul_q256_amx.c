@@ -37,9 +37,9 @@
 #define RUN_BYTES   (TILE * KERN_ACT_RUN)
 #define PANELS      2                     /* of a step */
 #define COLUMNS     (PANELS * KERN_PANEL) /* of a step */
-/* From so many rows on y does not stay in the second cache anyway. */
-#define STREAM_ROWS 17
-#define AHEAD       3 /* units from what is unpacked to what is prefetched */
+/* A y of more bytes does not stay in the second cache anyway: it is written past the caches. */
+#define STREAM_BYTES ((size_t)512 << 10)
+#define AHEAD        3 /* units from what is unpacked to what is prefetched */
 
 /* What the stages know of a format when they are compiled. */
 typedef struct shape {
@@ -492,8 +492,8 @@ AMX_INLINE void product_run(shape f, const bool pair, const kern_matrix *w, cons
                              .y = y,
                              .y_stride = y_stride,
                              .rows = a->m,
-                             .y_streams =
-                                 a->m >= STREAM_ROWS && ((uintptr_t)y | y_stride * sizeof *y) % 64 == 0,
+                             .y_streams = a->m * (n1 - n0) * sizeof *y > STREAM_BYTES &&
+                                          ((uintptr_t)y | y_stride * sizeof *y) % 64 == 0,
                              .panel_bytes = a->n_blocks * f.unit_bytes};
     _Alignas(4096) product p;
     p.step = 0;

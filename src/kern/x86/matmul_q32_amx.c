@@ -35,13 +35,13 @@
 #define PASS_BYTES ((size_t)1 << 20)
 #define PASS_TILES 32
 
-/* From so many tiles on y does not stay in the second cache anyway: it is written past the caches. Its rows are
- * mostly a multiple of 4 KiB apart and would hold up the stores of tiles behind them (+15 % at 256 rows). */
-#define STREAM_TILES 9
+/* A y of more bytes does not stay in the second cache anyway: it is written past the caches. Its rows are mostly a
+ * multiple of 4 KiB apart and would hold up the stores of tiles behind them (+15 % at 256 rows). */
+#define STREAM_BYTES ((size_t)512 << 10)
 
 #define CLEAN_BLOCKS 1024 /* k up to 32,768; above that the time is not worth the memory */
 
-#define PREFETCH_AHEAD 4096 /* bytes of packed weights, from what U reads */
+#define PREFETCH_AHEAD 8192 /* bytes of packed weights, from what U reads, into the second cache */
 
 #define LINE_BYTES 64
 #define AND_OR     0xEA /* (a & b) | c */
@@ -283,7 +283,7 @@ AMX_INLINE void unpack_stage(const uint8_t *units, int8_t (*lines)[LINE_BYTES], 
 {
     const uint8_t *unit = units + j * unit_bytes;
     for (size_t at = 0; at < unit_bytes; at += LINE_BYTES) {
-        _mm_prefetch((const char *)((uintptr_t)unit + PREFETCH_AHEAD + at), _MM_HINT_T0);
+        _mm_prefetch((const char *)((uintptr_t)unit + PREFETCH_AHEAD + at), _MM_HINT_T1);
     }
     unpack(unit, lines, later->d[j], later->m[j]);
 }
@@ -587,7 +587,8 @@ static void product(const format *f, const kern_matrix *w, const kern_act *a, si
             .totals = kern_act_total(a, row0, 0),
             .y = y + row0 * y_stride + n0,
             .y_stride = y_stride,
-            .stream = tiles >= STREAM_TILES && ((uintptr_t)y | y_stride * sizeof *y) % LINE_BYTES == 0,
+            .stream = a->m * (n1 - n0) * sizeof *y > STREAM_BYTES &&
+                      ((uintptr_t)y | y_stride * sizeof *y) % LINE_BYTES == 0,
             .last_lanes = (__mmask16)(0xFFFFu >> (n_panels * KERN_PANEL - (n1 - n0))),
             .mem = &mem,
         };
