@@ -8,6 +8,7 @@
 #include "serve/completion.h"
 #include "serve/generation_run.h"
 #include "serve/health.h"
+#include "serve/responses.h"
 #include "serve/token_routes.h"
 
 typedef struct exchange { /* a request and who made it */
@@ -22,6 +23,8 @@ static const generation_route completions = {"/v1/completions", &completion_shap
                                              completion_read};
 static const generation_route chat = {"/v1/chat/completions", &chat_shape, &run_chunks, chat_read};
 
+static const generation_route responses = {"/v1/responses", &responses_shape, &run_responses, responses_read};
+
 static void post_completions(const exchange *x)
 {
     generation_run_start(x->api, &completions, x->conn, x->key, buf_str(&x->request->body),
@@ -31,6 +34,12 @@ static void post_completions(const exchange *x)
 static void post_chat(const exchange *x)
 {
     generation_run_start(x->api, &chat, x->conn, x->key, buf_str(&x->request->body), x->request->body.len);
+}
+
+static void post_responses(const exchange *x)
+{
+    generation_run_start(x->api, &responses, x->conn, x->key, buf_str(&x->request->body),
+                         x->request->body.len);
 }
 
 static void post_tokenize(const exchange *x)
@@ -100,6 +109,7 @@ static const struct route {
 } routes[] = {
     {"/v1/completions", POST, false, METRIC_ROUTE_completions, post_completions, 0},
     {"/v1/chat/completions", POST, false, METRIC_ROUTE_chat, post_chat, 0},
+    {"/v1/responses", POST, false, METRIC_ROUTE_responses, post_responses, 0},
     {"/v1/models", GET, false, METRIC_ROUTE_models, get_models, 0},
     {"/v1/models/", GET, false, METRIC_ROUTE_model, get_model, 0},
     {"/v1/requests/", GET_DELETE, false, METRIC_ROUTE_request, any_request, 0},

@@ -3,7 +3,7 @@
  * first connection is accepted, and keeps it until the last is gone (the server is freed first); it is the ctx
  * of the three functions below, which go into http_config.
  *
- *   POST /v1/completions, /v1/chat/completions, /tokenize, /detokenize, /apply-template
+ *   POST /v1/completions, /v1/chat/completions, /v1/responses, /tokenize, /detokenize, /apply-template
  *   GET /v1/models, /v1/models/{id}, /health, /ready, /metrics (HEAD where GET is)
  *   GET, DELETE /v1/requests/{id}
  *

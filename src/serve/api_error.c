@@ -66,6 +66,10 @@ static const char *api_name(const char *s, const char **rest)
 {
     static const char *const names[][2] = {{"prompt_segments", "prompt"},
                                            {"max_new_tokens", "max_tokens"},
+                                           {"template_kwargs", "chat_template_kwargs"},
+                                           {"reasoning.effort", "reasoning_effort"},
+                                           {"reasoning.budget", "reasoning_budget"},
+                                           {"reasoning.enabled", "enable_thinking"},
                                            {"text", "content"},
                                            {"ids", "tokens"}};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {

@@ -35,6 +35,7 @@ void generation_release(generation *g)
 {
     json_doc_free(g->doc);
     json_doc_free(g->talk);
+    buf_release(&g->request);
     arena_release(&g->mem);
     memset(g, 0, sizeof *g);
 }
@@ -218,8 +219,8 @@ static const json *read_object(const json *root, const char *name, bool *ok, err
 
 static bool read_stream(generation *g, const json *root, err *e)
 {
-    static const char *const names[] = {"include_usage"};
-    bool ok;
+    static const char *const names[] = {"include_usage", "include_obfuscation"};
+    bool ok, obfuscate = false;
     const json *options = read_object(root, "stream_options", &ok, e);
     if (!ok || !fields_bool(root, "stream", &g->stream, e)) {
         return false;
@@ -228,8 +229,17 @@ static bool read_stream(generation *g, const json *root, err *e)
         err_set(e, ST_INVALID_FIELD, "stream_options", "stream_options is only for stream true");
         return false;
     }
-    return !options || (fields_only(options, names, 1, "stream_options.", e) &&
-                        fields_bool(options, "stream_options.include_usage", &g->include_usage, e));
+    if (options && (!fields_only(options, names, 2, "stream_options.", e) ||
+                    !fields_bool(options, "stream_options.include_usage", &g->include_usage, e) ||
+                    !fields_bool(options, "stream_options.include_obfuscation", &obfuscate, e))) {
+        return false;
+    }
+    if (obfuscate) {
+        err_set(e, ST_UNSUPPORTED, "stream_options.include_obfuscation",
+                "stream_options.include_obfuscation true is not supported");
+        return false;
+    }
+    return true;
 }
 
 static bool read_own(generation *g, const json *root, err *e)

@@ -5,7 +5,7 @@
  *
  * Shared fields: model, n, seed, temperature, top_p, top_k, min_p, repetition_penalty, presence_penalty,
  * frequency_penalty, logit_bias, min_tokens, ignore_eos, stop, stop_token_ids, stream,
- * stream_options.include_usage, user (cannot affect the output, ignored), hearth.progress,
+ * stream_options (include_usage, include_obfuscation false), user (cannot affect the output, ignored), hearth.progress,
  * hearth.deadline_ms. Ranges stand in docs/http.md.
  *
  * Choice i belongs to prompt i / n and has the seed that was asked for + i % n, so that each prompt of a list
@@ -22,6 +22,7 @@
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "base/buf.h"
 #include "base/json.h"
 #include "base/status.h"
 #include "wire/request.h"
@@ -48,6 +49,7 @@ typedef struct generation {
     /* owned */
     json_doc *doc;
     json_doc *talk; /* of a chat: what its conversation points to */
+    buf request;    /* of a response: what the answer repeats of the request, a JSON object */
     arena mem;
 } generation;
 

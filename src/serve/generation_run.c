@@ -401,6 +401,8 @@ static status fill(generation_run *r, generation *g, err *e)
     r->echo = g->echo;
     r->has_logprobs = g->common.top_logprobs >= 0;
     r->shown_position = SIZE_MAX;
+    r->request = g->request;
+    g->request = (buf){0};
     r->sse.conn = r->conn;
     r->sse.clock = r->api->clock;
     name_run(r, job_name);

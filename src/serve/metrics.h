@@ -24,6 +24,7 @@
     X(other, "other")                    \
     X(completions, "/v1/completions")    \
     X(chat, "/v1/chat/completions")      \
+    X(responses, "/v1/responses")        \
     X(models, "/v1/models")              \
     X(model, "/v1/models/{id}")          \
     X(request, "/v1/requests/{id}")      \

@@ -40,6 +40,15 @@ buf *sse_object(sse_stream *s)
     return &s->event;
 }
 
+buf *sse_named_object(sse_stream *s, const char *name)
+{
+    buf_reset(&s->event);
+    put(s, "event: ");
+    put(s, name);
+    put(s, "\ndata: ");
+    return &s->event;
+}
+
 void sse_send(sse_stream *s, status appended)
 {
     s->failed = s->failed || appended != ST_OK;

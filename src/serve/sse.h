@@ -30,6 +30,8 @@ void sse_release(sse_stream *s);
 void sse_begin(sse_stream *s); /* sends the headers; again: nothing */
 /* Where the object of the next event goes; then sse_send with what appending it gave. Begins the stream. */
 buf *sse_object(sse_stream *s);
+/* The same of an event with a name: letters, digits, '.' and '_'. */
+buf *sse_named_object(sse_stream *s, const char *name);
 void sse_send(sse_stream *s, status appended);
 /* One line of text without control characters. */
 void sse_comment(sse_stream *s, const char *text);

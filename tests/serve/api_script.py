@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""api_script.py Answers|Streams|Requests|Keys|Queue|Clients SERVE_MAIN: what the API answers, over HTTP around stub_worker.py.
+"""api_script.py Answers|Responses|Streams|Requests|Keys|Queue|Clients SERVE_MAIN: what the API answers, over HTTP around stub_worker.py.
 Standard library only. Exit 1 if a test fails. The shapes of bodies and answers in detail are in test_completion.c, test_chat.c
 and test_answer.c; with a real worker in serve_script.py."""
 import hashlib
@@ -343,6 +343,164 @@ class Answers(Shared):
         documented = set(re.findall(r"^\| `(hearth_\w+)` \|", (DOCS / "metrics.md").read_text(), re.M))
         self.assertEqual(set(re.findall(r"^# TYPE (\S+) ", text, re.M)), documented)
         self.assertNotIn("nobody", text)  # nothing a client says becomes a label
+
+
+class Responses(Shared):
+    """POST /v1/responses, by OpenAI's reference: objects, and events in the documented order."""
+    TOOL = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": False}
+
+    def respond(self, words, **more):
+        return self.d.ask("POST", "/v1/responses", {"input": words, **more})
+
+    def events_of(self, words, **more):
+        """The events of a stream, parsed: (name, data)."""
+        c = http.client.HTTPConnection("127.0.0.1", self.d.port, timeout=60)
+        c.request("POST", "/v1/responses", json.dumps({"input": words, "stream": True, **more}))
+        r = c.getresponse()
+        self.assertEqual((r.status, r.headers["Content-Type"]), (200, "text/event-stream; charset=utf-8"))
+        got = []
+        for block in r.read().decode().strip().split("\n\n"):
+            if not block.startswith(":"):
+                name, data = block.split("\n")
+                got.append((name.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
+        c.close()
+        self.assertEqual([n for n, _ in got], [d["type"] for _, d in got])
+        self.assertEqual([d["sequence_number"] for _, d in got], list(range(len(got))))
+        return got
+
+    def test_object(self):
+        status, headers, body = self.respond("say hello", instructions="be kind", max_output_tokens=4, temperature=0.5,
+                                             metadata={"k": "v"}, store=False, user="u", reasoning={"effort": "low"})
+        self.assertEqual(status, 200, body)
+        bare = headers["X-Request-Id"].removeprefix("req_")
+        self.assertEqual((body["id"], body["object"], body["status"], body["model"]),
+                         ("resp_" + bare, "response", "completed", "stub"))
+        self.assertEqual(body["output"], [{
+            "id": f"msg_{bare}_0", "type": "message", "status": "completed", "role": "assistant",
+            "content": [{"type": "output_text", "text": "hello ", "annotations": [], "logprobs": []}]}])
+        self.assertEqual(body["usage"], {
+            "input_tokens": 7, "input_tokens_details": {"cached_tokens": 3}, "output_tokens": 1,
+            "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 8})
+        want = {"instructions": "be kind", "max_output_tokens": 4, "temperature": 0.5, "metadata": {"k": "v"}, "store": False,
+                "error": None, "incomplete_details": None, "tools": [], "tool_choice": "auto", "parallel_tool_calls": True,
+                "reasoning": {"effort": "low", "summary": None}, "top_p": 1, "text": {"format": {"type": "text"}},
+                "previous_response_id": None, "truncation": "disabled", "background": False}
+        self.assertEqual({k: body[k] for k in want}, want)
+        self.assertEqual(body["hearth"]["finish"], "stop")
+        self.assertTrue(self.d.saw(op="chat", max_new_tokens=4, temperature=0.5))
+
+    def test_items(self):
+        body = self.respond("think why say so call f args {} called call f args {} called", tools=[self.TOOL])[2]
+        self.assertEqual([i["type"] for i in body["output"]], ["reasoning", "message", "function_call", "function_call"])
+        self.assertEqual(body["output"][0]["content"], [{"type": "reasoning_text", "text": "why "}])
+        self.assertEqual([(i["call_id"], i["name"], i["arguments"], i["status"]) for i in body["output"][2:]],
+                         [("call_0", "f", "{}", "completed"), ("call_1", "f", "{}", "completed")])
+        self.assertEqual((body["status"], body["tools"]), ("completed", [self.TOOL]))
+        body = self.respond("say so call f args {", tools=[self.TOOL])[2]  # cut
+        self.assertEqual(body["output"][1]["status"], "incomplete")
+        body = self.respond("say so length")[2]
+        self.assertEqual((body["status"], body["incomplete_details"], body["output"][0]["status"]),
+                         ("incomplete", {"reason": "max_output_tokens"}, "incomplete"))
+        body = self.respond("call f args {} withdraw say <f>", tools=[self.TOOL])[2]
+        self.assertEqual([i["type"] for i in body["output"]], ["message"])
+
+    def test_events(self):
+        got = self.events_of("think why say so say yes call f args {\"a\": args 1} called", tools=[self.TOOL])
+        self.assertEqual([n.removeprefix("response.") for n, _ in got], [
+            "created", "in_progress",
+            "output_item.added", "content_part.added", "reasoning_text.delta", "reasoning_text.done", "content_part.done",
+            "output_item.done",
+            "output_item.added", "content_part.added", "output_text.delta", "output_text.delta", "output_text.done",
+            "content_part.done", "output_item.done",
+            "output_item.added", "function_call_arguments.delta", "function_call_arguments.delta",
+            "function_call_arguments.done", "output_item.done",
+            "completed"])
+        self.assertEqual([d["output_index"] for n, d in got if n == "response.output_item.added"], [0, 1, 2])
+        done = [d["item"] for n, d in got if n == "response.output_item.done"]
+        self.assertEqual(got[-1][1]["response"]["output"], done)
+        self.assertEqual("".join(d["delta"] for n, d in got if n == "response.output_text.delta"), done[1]["content"][0]["text"])
+        self.assertEqual("".join(d["delta"] for n, d in got if n == "response.function_call_arguments.delta"), '{"a":1}')
+        for n, d in got:
+            if "item_id" in d:
+                self.assertEqual(d["item_id"], done[d["output_index"]]["id"])
+        first = got[0][1]["response"]
+        self.assertEqual((first["status"], first["output"], first["usage"], first["id"]),
+                         ("in_progress", [], None, got[-1][1]["response"]["id"]))
+        # the same object as without a stream, but for its name and times
+        whole, last = self.respond("think why say so say yes call f args {\"a\": args 1} called", tools=[self.TOOL])[2], got[-1][1]["response"]
+        for x in whole, last:
+            for k in "id", "created_at", "hearth":
+                x.pop(k)
+            for item in x["output"]:
+                item.pop("id")
+        self.assertEqual(whole, last)
+
+    def test_events_of_a_cut(self):
+        got = self.events_of("say so length")
+        self.assertEqual((got[-1][0], got[-1][1]["response"]["status"]), ("response.incomplete", "incomplete"))
+        got = self.events_of("call f args { withdraw say <f>{ call f args {} called", tools=[self.TOOL])
+        done = [d["item"] for n, d in got if n == "response.output_item.done"]
+        self.assertEqual([i["type"] for i in done], ["message", "function_call"])  # what was no call is never done
+        self.assertEqual(got[-1][1]["response"]["output"], done)
+        got = self.events_of("say so call f args {", tools=[self.TOOL])
+        self.assertEqual([d["item"]["type"] for n, d in got if n == "response.output_item.done"], ["message"])
+
+    def test_errors(self):
+        status, _, body = self.respond("error nonfinite", stream=True)
+        self.assertEqual((status, body["error"]["code"]), (500, "nonfinite"))
+        name, data = self.events_of("say so error nonfinite")[-1]
+        self.assertEqual((name, data["response"]["status"], data["response"]["error"]["code"]),
+                         ("response.failed", "failed", "nonfinite"))
+
+    def test_input(self):
+        """Items to messages."""
+        text = lambda kind, s: {"type": kind, "text": s}
+        items = [
+            {"role": "user", "content": [text("input_text", "a"), text("input_text", "b")]},
+            {"type": "reasoning", "id": "rs_1", "summary": [], "content": [text("reasoning_text", "hm")]},
+            {"type": "message", "id": "msg_1", "status": "completed", "role": "assistant",
+             "content": [{**text("output_text", "so"), "annotations": [], "logprobs": []}]},
+            {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f", "arguments": "{", "status": "completed"},
+            {"type": "function_call", "call_id": "c2", "name": "g", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "c1", "output": "one"},
+            {"type": "function_call_output", "call_id": "c2", "output": [text("input_text", "two")]},
+            {"type": "function_call", "call_id": "c3", "name": "g", "arguments": ""},
+            {"type": "message", "role": "developer", "content": "d"},
+            {"role": "user", "content": "request"}]
+        body = self.d.ask("POST", "/v1/responses", {"input": items, "instructions": "i"})[2]
+        line = json.loads(body["output"][0]["content"][0]["text"])
+        call = lambda i, name, arguments: {"id": i, "type": "function", "function": {"name": name, "arguments": arguments}}
+        self.assertEqual(line["messages"], [
+            {"role": "system", "content": "i"}, {"role": "user", "content": "ab"},
+            {"role": "assistant", "content": "so", "reasoning_content": "hm", "tool_calls": [call("c1", "f", "{"), call("c2", "g", "{}")]},
+            {"role": "tool", "tool_call_id": "c1", "content": "one"}, {"role": "tool", "tool_call_id": "c2", "content": "two"},
+            {"role": "assistant", "content": None, "tool_calls": [call("c3", "g", "")]},
+            {"role": "system", "content": "d"}, {"role": "user", "content": "request"}])
+
+    def test_refused(self):
+        for fields, param, code in [
+                ({"previous_response_id": "resp_1"}, "previous_response_id", "unsupported"),
+                ({"conversation": "c"}, "conversation", "unsupported"), ({"prompt": {"id": "p"}}, "prompt", "unsupported"),
+                ({"store": True}, "store", "unsupported"), ({"background": True}, "background", "unsupported"),
+                ({"include": ["x"]}, "include", "unsupported"), ({"truncation": "auto"}, "truncation", "unsupported"),
+                ({"max_tool_calls": 1}, "max_tool_calls", "unsupported"), ({"top_logprobs": 1}, "top_logprobs", "unsupported"),
+                ({"text": {"format": {"type": "json_object"}}}, "text.format", "unsupported"),
+                ({"text": {"verbosity": "low"}}, "text.verbosity", "unsupported"),
+                ({"reasoning": {"summary": "auto"}}, "reasoning.summary", "unsupported"),
+                ({"reasoning": {"effort": "max"}}, "reasoning.effort", "invalid_field"),
+                ({"tools": [{"type": "web_search"}]}, "tools[0].type", "unsupported"),
+                ({"tools": [{**self.TOOL, "strict": True}]}, "tools[0].strict", "unsupported"),
+                ({"tool_choice": {"type": "function", "name": "g"}, "tools": [self.TOOL]}, "tool_choice.name", "invalid_field"),
+                ({"max_output_tokens": 0}, "max_output_tokens", "invalid_field"), ({"n": 2}, "n", "unsupported"),
+                ({"input": []}, "input", "invalid_field"), ({"input": [1]}, "input[0]", "invalid_field"),
+                ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type", "unsupported"),
+                ({"input": [{"role": "tool", "content": "x"}]}, "input[0].role", "invalid_field"),
+                ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content", "unsupported"),
+                ({"input": [{"type": "function_call", "name": "f", "arguments": ""}]}, "input[0].call_id", "invalid_field"),
+                ({"stream": True, "stream_options": {"include_usage": True}}, "stream_options.include_usage", "unsupported"),
+                ({"stream": True, "stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation", "unsupported")]:
+            status, _, body = self.d.ask("POST", "/v1/responses", {"input": "say a", **fields})
+            self.assertEqual((status, body["error"]["param"], body["error"]["code"]), (400, param, code), fields)
 
 
 class Streams(unittest.TestCase):

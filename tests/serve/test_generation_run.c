@@ -12,6 +12,7 @@
 #include "serve/chat.h"
 #include "serve/completion.h"
 #include "serve/generation_run.h"
+#include "serve/responses.h"
 
 #define MAX_JOBS 8
 #define MAX_OUT  8192
@@ -190,6 +191,7 @@ typedef struct bench {
 
 static const generation_route completions = {"/v1/completions", &completion_shape, &run_chunks,
                                              completion_read};
+static const generation_route responses = {"/v1/responses", &responses_shape, &run_responses, responses_read};
 static const generation_route chat = {"/v1/chat/completions", &chat_shape, &run_chunks, chat_read};
 
 static void open_bench(bench *b)
@@ -358,7 +360,18 @@ static const script scripts[] = {
     {&chat,
      "{\"messages\":[{\"role\":\"user\",\"content\":\"ab\"}],\"seed\":4,\"stream\":true}",
      {{0, ACCEPTED}, {0, THOUGHT}, {0, CALL}, {0, CALL_ENDED}, {0, DONE_AS("tool_calls", "1")}}},
+    {&responses,
+     "{\"input\":\"ab\",\"seed\":4}",
+     {{0, ACCEPTED}, {0, THOUGHT}, {0, CALL}, {0, CALL_ENDED}, {0, DONE_AS("tool_calls", "1")}}},
+    {&responses,
+     "{\"input\":\"ab\",\"seed\":4,\"stream\":true}",
+     {{0, ACCEPTED}, {0, THOUGHT}, {0, CALL}, {0, CALL_ENDED}, {0, DONE_AS("tool_calls", "1")}}},
 };
+
+static bool is_chunks(size_t i)
+{
+    return scripts[i].route->voice == &run_chunks;
+}
 
 static size_t n_frames(const script *s)
 {
@@ -390,10 +403,11 @@ static void test_to_the_end(void **state)
         assert_int_equal(b.conn.status, 200);
         size_t n_choices = i == 0 || i == 1 || i == 4 ? 2 : 1;
         bool calls = i > 4;
-        assert_int_equal(
-            count(b.conn.out, calls ? "\"finish_reason\":\"tool_calls\"" : "\"finish_reason\":\"stop\""),
-            n_choices);
-        assert_int_equal(count(b.conn.out, "data: [DONE]\n\n"), b.conn.streaming);
+        const char *end = !is_chunks(i) ? "\"status\":\"completed\",\"error\""
+                          : calls       ? "\"finish_reason\":\"tool_calls\""
+                                        : "\"finish_reason\":\"stop\"";
+        assert_int_equal(count(b.conn.out, end), n_choices);
+        assert_int_equal(count(b.conn.out, "data: [DONE]\n\n"), b.conn.streaming && is_chunks(i));
         assert_int_equal(b.models.service.n_cancelled, 0);
         request_entry *r = request_table_find(b.api.requests, 0, "req_0123456789abcdef01234567");
         assert_true(r && r->state == REQUEST_DONE);
@@ -474,8 +488,10 @@ static void test_stopped(void **state)
                 }
                 assert_int_equal(b.conn.status, 200);
                 assert_true(count(b.conn.out, "\"finish\":\"cancelled\"") >= 1);
-                assert_true(count(b.conn.out, "\"finish_reason\":\"length\"") >= 1);
-                assert_int_equal(count(b.conn.out, "data: [DONE]\n\n"), b.conn.streaming);
+                const char *cut =
+                    is_chunks(i) ? "\"finish_reason\":\"length\"" : "{\"reason\":\"max_output_tokens\"}";
+                assert_true(count(b.conn.out, cut) >= 1);
+                assert_int_equal(count(b.conn.out, "data: [DONE]\n\n"), b.conn.streaming && is_chunks(i));
                 close_bench(&b, 1);
             }
         }
@@ -501,7 +517,10 @@ static void test_fails(void **state)
                 }
                 int http_status = lost[k] == ST_OK ? 500 : 503;
                 assert_int_equal(b.conn.status, b.conn.streaming ? 200 : http_status);
-                assert_int_equal(count(b.conn.out, "{\"error\":{\"message\":"), 1);
+                bool event = b.conn.streaming && !is_chunks(i);
+                const char *error =
+                    event ? "\"status\":\"failed\",\"error\":{\"code\":" : "{\"error\":{\"message\":";
+                assert_int_equal(count(b.conn.out, error), 1);
                 assert_int_equal(count(b.conn.out, "[DONE]"), 0);
                 assert_true(request_table_find(b.api.requests, 0, "req_0123456789abcdef01234567")->state ==
                             REQUEST_FAILED);
@@ -585,7 +604,8 @@ static void test_no_memory(void **state)
             play(&b, &scripts[i], n_frames(&scripts[i]));
             all_there = fail_left > 0; /* it was never reached */
             fail_left = 0;
-            bool looks_whole = b.conn.streaming ? strstr(b.conn.out, "[DONE]") != NULL : b.conn.status == 200;
+            const char *end = is_chunks(i) ? "[DONE]" : "event: response.completed";
+            bool looks_whole = b.conn.streaming ? strstr(b.conn.out, end) != NULL : b.conn.status == 200;
             if (looks_whole) {
                 assert_string_equal(b.conn.out, want.out);
             } else {
