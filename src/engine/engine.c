@@ -58,9 +58,26 @@ static status allocate(engine *en)
     en->seqs = mem_alloc_array(c->max_sequences, sizeof *en->seqs);
     en->order = mem_alloc_array(c->max_sequences, sizeof(sequence *));
     en->steps = mem_alloc_array(c->max_sequences, sizeof *en->steps);
+    en->drawing = mem_alloc_array(c->max_sequences, sizeof(sequence *));
+    en->drawing_logits = mem_alloc_array(c->max_sequences, sizeof(const float *));
     en->logits = mem_alloc_array(n_logits, sizeof *en->logits);
     bool all = en->rows && en->bad && en->seqs && en->order && en->steps && en->logits;
+    all = all && en->drawing && en->drawing_logits;
     return all ? ST_OK : ST_NOMEM;
+}
+
+/* One for each thread that may draw at the same time. */
+static status make_samplers(engine *en)
+{
+    const engine_config *c = &en->cfg;
+    size_t n = pool_threads(c->compute) < c->max_sequences ? pool_threads(c->compute) : c->max_sequences;
+    n = n < ENGINE_SAMPLERS ? n : ENGINE_SAMPLERS;
+    status st = ST_OK;
+    while (st == ST_OK && en->n_samplers < n) {
+        st = sampler_new((int32_t)c->ops.shape->n_vocab, c->kern, &en->samplers[en->n_samplers]);
+        en->n_samplers += st == ST_OK;
+    }
+    return st;
 }
 
 status engine_new(const engine_config *cfg, engine **out, err *e)
@@ -81,7 +98,7 @@ status engine_new(const engine_config *cfg, engine **out, err *e)
     }
     st = allocate(en);
     if (st == ST_OK) {
-        st = sampler_new((int32_t)cfg->ops.shape->n_vocab, cfg->kern, &en->sampler);
+        st = make_samplers(en);
     }
     if (st != ST_OK) {
         err_set(e, st, NULL, "out of memory for the engine");
@@ -101,13 +118,17 @@ void engine_free(engine *en)
         return;
     }
     assert(en->n_sequences == 0 && !en->sessions);
-    sampler_free(en->sampler);
+    for (size_t i = 0; i < en->n_samplers; i++) {
+        sampler_free(en->samplers[i]);
+    }
     page_pool_free(en->pages);
     mem_free(en->rows);
     mem_free(en->bad);
     mem_free(en->seqs);
     mem_free(en->order);
     mem_free(en->steps);
+    mem_free(en->drawing);
+    mem_free(en->drawing_logits);
     mem_free(en->logits);
     buf_release(&en->piece);
     buf_release(&en->text);
@@ -382,17 +403,59 @@ static status compute(engine *en, size_t n_seqs, err *e)
     return en->cfg.ops.forward(en->cfg.ops.ctx, en->cfg.compute, &b, en->logits, en->bad, e);
 }
 
+typedef struct draws {
+    engine *en;
+    size_t n;       /* sequences that draw */
+    size_t n_tasks; /* each with a sampler of its own */
+} draws;
+
+static void draw_task(void *arg, size_t task, size_t thread)
+{
+    const draws *d = arg;
+    (void)thread;
+    mem_guard_enter();
+    for (size_t i = task; i < d->n; i += d->n_tasks) {
+        sequence_draw(d->en->drawing[i], d->en->samplers[task], d->en->drawing_logits[i]);
+    }
+    mem_guard_leave();
+}
+
+static bool spoiled(const engine *en, const sequence *s)
+{
+    return memchr(en->bad + s->step_first, 1, s->step_rows) != NULL;
+}
+
+/* The tokens of all that draw, before any of them is told: each from its last row of logits. */
+static void draw_tokens(engine *en, size_t n_seqs)
+{
+    draws d = {.en = en};
+    const float *logits = en->logits;
+    for (size_t i = 0; i < n_seqs; i++) {
+        sequence *s = en->order[i];
+        logits += s->step_logits * en->cfg.ops.shape->n_vocab;
+        if (sequence_draws(s) && !spoiled(en, s)) {
+            en->drawing[d.n] = s;
+            en->drawing_logits[d.n++] = logits - en->cfg.ops.shape->n_vocab;
+        }
+    }
+    d.n_tasks = d.n < en->n_samplers ? d.n : en->n_samplers;
+    pool_run(en->cfg.compute, draw_task, &d, d.n_tasks);
+}
+
 static void settle(engine *en, size_t n_seqs, status st, const err *e)
 {
     uint64_t now_ns = clock_mono_ns(en->cfg.clock);
     const float *logits = en->logits;
+    if (st == ST_OK) {
+        draw_tokens(en, n_seqs);
+    }
     for (size_t i = 0; i < n_seqs; i++) {
         sequence *s = en->order[i]; /* may be gone after each of the calls below */
         const float *row = logits;
         logits += s->step_logits * en->cfg.ops.shape->n_vocab;
         if (st != ST_OK) {
             sequence_fail(s, e);
-        } else if (memchr(en->bad + s->step_first, 1, s->step_rows)) {
+        } else if (spoiled(en, s)) {
             sequence_spoil(s, now_ns);
         } else {
             sequence_advance(s, row, now_ns);

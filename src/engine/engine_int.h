@@ -66,6 +66,8 @@ struct sequence {
     bool repaired_tail;
     bool ceiling; /* the context, not the caller, set max_new */
     finish_reason sealed;
+    gen_verdict verdict;
+    size_t n_forced; /* of verdict.force that are used */
     sampling params;
     detok detok;
     size_t n_prompt;
@@ -82,7 +84,11 @@ struct sequence {
     size_t step_limit;                                                   /* rows it may have in this step */
     size_t step_rows, step_first; /* its part of the batch of this step */
     size_t step_logits;           /* how many of these rows want logits */
+    sampler_out drawn;            /* what this step's last row of logits gave, if the sequence draws */
 };
+
+/* Workspaces of the vocabulary's size, so no more than help. */
+#define ENGINE_SAMPLERS 16
 
 /* Written by the engine thread, read by any in engine_stats_read. All relaxed: each is a figure of its own
  * and orders nothing. */
@@ -95,14 +101,17 @@ struct engine {
     engine_config cfg; /* what it points to is borrowed */
     /* owned */
     page_pool *pages;
-    sampler *sampler;
-    batch_row *rows;  /* [ops.max_rows] */
-    batch_seq *seqs;  /* [max_sequences] */
-    sequence **order; /* [max_sequences] those in the batch */
-    step_row *steps;  /* [max_sequences] for before_step */
-    float *logits;    /* [ops.max_logit_rows][n_vocab] */
-    uint8_t *bad;     /* [ops.max_rows] */
-    buf piece, text;  /* one token on its way out; reserved for the longest */
+    sampler *samplers[ENGINE_SAMPLERS]; /* a thread of the pool uses one; NULL behind the last */
+    size_t n_samplers;                  /* at least 1 */
+    sequence **drawing;                 /* [max_sequences] those that draw in this step */
+    const float **drawing_logits;       /* [max_sequences] the row of each */
+    batch_row *rows;                    /* [ops.max_rows] */
+    batch_seq *seqs;                    /* [max_sequences] */
+    sequence **order;                   /* [max_sequences] those in the batch */
+    step_row *steps;                    /* [max_sequences] for before_step */
+    float *logits;                      /* [ops.max_logit_rows][n_vocab] */
+    uint8_t *bad;                       /* [ops.max_rows] */
+    buf piece, text;                    /* one token on its way out; reserved for the longest */
     /* borrowed */
     sequence *first, *last;
     session *sessions;
@@ -139,8 +148,12 @@ void session_reclaim(session *s);
 status sequence_new(engine *en, const gen_request *r, size_t max_new, bool ceiling, sequence **out);
 /* QUEUED → PREFILL. The caller made sure of the pages: need_pages is for prompt and reply in all. */
 void sequence_admit(sequence *s, reset_reason reason, size_t reuse, size_t need_pages, uint64_t now_ns);
-/* The rows of this step were computed: PREFILL, DECODE and TAIL go on from here. logits: of those of its rows
- * that wanted them, in order. */
+/* Whether the last row of this step gives a token. */
+bool sequence_draws(const sequence *s);
+/* Draws it from that row of logits into s->drawn. Any thread of the pool, for different sequences and samplers. */
+void sequence_draw(sequence *s, sampler *with, const float *logits);
+/* The rows of this step were computed, and the token drawn if it draws: PREFILL, DECODE and TAIL go on from here.
+ * logits: of those of its rows that wanted them, in order. */
 void sequence_advance(sequence *s, const float *logits, uint64_t now_ns);
 bool sequence_cancelled(const sequence *s);
 bool sequence_overdue(const sequence *s, uint64_t now_ns);

@@ -9,7 +9,8 @@
  * token id mod 16, ids ascending, tokens that are no candidates left out. top-p keeps the shortest run of
  * candidates, in descending logit (lower id first), whose probabilities, added in that order, reach top_p.
  *
- * A `sampler` is the workspace (one per engine, no allocation after sampler_new); one owner thread.
+ * A `sampler` is the workspace (no allocation after sampler_new; 24 bytes per token); one thread at a time. An engine
+ * has several, and which one draws makes no difference.
  */
 #ifndef HEARTH_ENGINE_SAMPLER_H
 #define HEARTH_ENGINE_SAMPLER_H

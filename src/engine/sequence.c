@@ -305,11 +305,19 @@ static void fail_status(sequence *s, status st)
     sequence_fail(s, &e);
 }
 
+static status watch(sequence *s, gen_moment when, const buf *text)
+{
+    return s->sink.watch ? s->sink.watch(s->sink.ctx, when, buf_str(text), text->len, &s->verdict) : ST_OK;
+}
+
 void sequence_cut(sequence *s, uint64_t now_ns)
 {
     if (s->state != SEQ_TAIL) {
         finish_causes c = {.deadline = sequence_overdue(s, now_ns), .cancelled = sequence_cancelled(s)};
         status st = reply_flush(s);
+        if (st == ST_OK) {
+            st = watch(s, GEN_CUT, &s->tail);
+        }
         if (st != ST_OK) {
             fail_status(s, st);
             return;
@@ -332,7 +340,12 @@ void sequence_spoil(sequence *s, uint64_t now_ns)
     sequence_fail(s, &e);
 }
 
-static void draw(sequence *s, const float *logits, sampler_out *out)
+bool sequence_draws(const sequence *s)
+{
+    return s->state != SEQ_TAIL && s->max_new > 0 && s->step_rows == sequence_pending(s);
+}
+
+void sequence_draw(sequence *s, sampler *with, const float *logits)
 {
     engine *en = s->en;
     sampler_in in = {.logits = logits,
@@ -344,7 +357,7 @@ static void draw(sequence *s, const float *logits, sampler_out *out)
                      .n_eog = en->n_eog,
                      .stop_ids = s->stop_ids,
                      .n_stop_ids = s->n_stop_ids};
-    sampler_draw(en->sampler, &s->params, &in, out);
+    sampler_draw(with, &s->params, &in, &s->drawn);
 }
 
 /* Whether drawing it ends the reply without being part of it. */
@@ -358,31 +371,55 @@ static bool is_terminal(const sequence *s, int32_t token)
     return s->en->cfg.tok && tokenizer_is_eog(s->en->cfg.tok, token);
 }
 
+/* Adds the token to the reply; the text that this releases is in the engine's buffer. */
+static status take(sequence *s, int32_t token)
+{
+    mem_guard_enter();
+    status st = ivec_push(&s->history, token);
+    if (st == ST_OK) {
+        st = reply_push(s, token);
+    }
+    mem_guard_leave();
+    return st;
+}
+
+/* What holds a reply back until its end comes out now. */
+static status release(sequence *s, const finish_causes *c)
+{
+    bool cut = c->budget || c->context || c->cancelled || c->deadline;
+    mem_guard_enter();
+    status st = reply_flush(s);
+    mem_guard_leave();
+    return st == ST_OK ? watch(s, cut ? GEN_CUT : GEN_ENDS, &s->tail) : st;
+}
+
 /* Adds the drawn token to the reply and finds out what ends it by that; then seals the outcome. */
-static status decide(sequence *s, int32_t token, bool *emit, uint64_t now_ns)
+static status decide(sequence *s, int32_t token, bool forced, bool *emit, uint64_t now_ns)
 {
     finish_causes c = {0};
     status st = ST_OK;
-    if (is_terminal(s, token)) {
-        c.end_token = true; /* neither emitted nor counted nor forwarded */
-        *emit = false;
-    } else {
-        st = ivec_push(&s->history, token);
+    *emit =
+        forced || !is_terminal(s, token); /* a terminal one is neither emitted nor counted nor forwarded */
+    c.end_token = !*emit;
+    if (*emit) {
+        st = take(s, token);
         if (st == ST_OK) {
-            st = reply_push(s, token);
+            st = watch(s, GEN_TOKEN, &s->en->text);
         }
         bool used_up = s->history.len - s->n_prompt == s->max_new;
         c.budget = used_up && !s->ceiling;
         c.context = used_up && s->ceiling;
-        *emit = true;
     }
+    c.tool_calls_closed = s->verdict.tool_calls_closed;
     c.cancelled = sequence_cancelled(s);
     c.deadline = sequence_overdue(s, now_ns);
-    bool over = c.end_token || s->stop_cut || c.budget || c.context || c.cancelled || c.deadline;
+    bool over = c.end_token || s->stop_cut || c.budget || c.context || c.cancelled || c.deadline ||
+                c.tool_calls_closed;
     if (st == ST_OK && over) {
-        st = reply_flush(s);
+        st = release(s, &c);
     }
     c.stop_string = s->stop_cut;
+    c.n_tool_calls = s->verdict.n_tool_calls;
     s->sealed = finish_of(&c);
     return st;
 }
@@ -399,20 +436,36 @@ static void report(sequence *s, const sampler_out *drawn, uint64_t now_ns)
     s->sink.token(s->sink.ctx, &t);
 }
 
+/* Puts a forced token in the place of the drawn one. logits: the row it was drawn from. */
+static bool force_token(sequence *s, const float *logits)
+{
+    gen_verdict *v = &s->verdict;
+    if (s->n_forced == v->n_force) {
+        return false;
+    }
+    int32_t token = v->force[s->n_forced++];
+    if (s->n_forced == v->n_force) {
+        s->n_forced = v->n_force = 0;
+    }
+    if (s->params.top_logprobs >= 0) {
+        sampler_score(s->en->samplers[0], logits, token, s->params.top_logprobs, &s->drawn);
+    }
+    s->drawn.token = token;
+    return true;
+}
+
+/* logits: the row that the token was drawn from. */
 static void next_token(sequence *s, const float *logits, uint64_t now_ns)
 {
-    sampler_out drawn;
     bool emit;
-    mem_guard_enter();
-    draw(s, logits, &drawn);
-    status st = decide(s, drawn.token, &emit, now_ns);
-    mem_guard_leave();
+    bool forced = force_token(s, logits);
+    status st = decide(s, s->drawn.token, forced, &emit, now_ns);
     if (st != ST_OK) {
         fail_status(s, st);
         return;
     }
     if (emit) {
-        report(s, &drawn, now_ns);
+        report(s, &s->drawn, now_ns);
     }
     if (s->sealed == FINISH_NONE) {
         s->state = SEQ_DECODE;
@@ -423,18 +476,16 @@ static void next_token(sequence *s, const float *logits, uint64_t now_ns)
     }
 }
 
-/* Keeps what the rows of this step say about the prompt tokens behind them. first: position of its first row.
- * Returns the logits that are left. */
-static const float *score_prompt(sequence *s, size_t first, const float *logits)
+/* Keeps what the rows of this step say about the prompt tokens behind them. first: position of its first row. */
+static void score_prompt(sequence *s, size_t first, const float *logits)
 {
     engine *en = s->en;
     mem_guard_enter();
     for (size_t i = first; s->prompt_probs && i < first + s->step_rows && i + 1 < s->n_prompt; i++) {
-        sampler_score(en->sampler, logits, s->history.data[i + 1], s->n_prompt_top, &s->prompt_probs[i]);
+        sampler_score(en->samplers[0], logits, s->history.data[i + 1], s->n_prompt_top, &s->prompt_probs[i]);
         logits += en->cfg.ops.shape->n_vocab;
     }
     mem_guard_leave();
-    return logits;
 }
 
 /* PREFILL → the first token, or, with nothing to generate, the end. */
@@ -445,6 +496,11 @@ static void prefilled(sequence *s, const float *logits, uint64_t now_ns)
         s->sink.prompt_probs(s->sink.ctx, s->prompt_probs, s->n_prompt - 1);
     }
     if (s->max_new > 0) {
+        status st = watch(s, GEN_BEGINS, &(buf){0});
+        if (st != ST_OK) {
+            fail_status(s, st);
+            return;
+        }
         next_token(s, logits, now_ns);
         return;
     }
@@ -453,6 +509,13 @@ static void prefilled(sequence *s, const float *logits, uint64_t now_ns)
     c.deadline = sequence_overdue(s, now_ns);
     s->sealed = finish_of(&c);
     end(s, now_ns);
+}
+
+/* Of the rows of logits of this step: the one that the next token is drawn from. */
+static const float *last_row(const sequence *s, const float *logits)
+{
+    return s->step_logits > 0 ? logits + (s->step_logits - 1) * (size_t)s->en->cfg.ops.shape->n_vocab
+                              : logits;
 }
 
 void sequence_advance(sequence *s, const float *logits, uint64_t now_ns)
@@ -467,13 +530,13 @@ void sequence_advance(sequence *s, const float *logits, uint64_t now_ns)
     case SEQ_PREFILL:
         s->prefilled += n;
         counter_add(&s->en->count.prefilled, n);
-        logits = score_prompt(s, first, logits);
+        score_prompt(s, first, logits);
         if (sequence_pending(s) == 0) {
-            prefilled(s, logits, now_ns);
+            prefilled(s, last_row(s, logits), now_ns);
         }
         break;
     case SEQ_DECODE:
-        next_token(s, logits, now_ns);
+        next_token(s, last_row(s, logits), now_ns);
         break;
     case SEQ_TAIL:
         end(s, now_ns);
