@@ -115,6 +115,24 @@ typedef struct gen_result {
     double queue_ms, prefill_ms, decode_ms, total_ms, ttft_ms; /* ttft: from submit to the first token */
 } gen_result;
 
+/* What a watcher of a reply's text tells the engine before the outcome of a token is sealed. */
+typedef struct gen_verdict {
+    int n_tool_calls;       /* complete ones so far */
+    bool tool_calls_closed; /* the reply ends here, by the closing of its last call */
+    /* The next tokens are these, whatever is drawn: they are generated tokens in every respect. Borrowed until
+     * they are used up; not looked at while others are under way, and none is an end token. */
+    const int32_t *force;
+    size_t n_force;
+} gen_verdict;
+
+/* When a watcher is asked. */
+typedef enum gen_moment {
+    GEN_BEGINS, /* before the first token; no text */
+    GEN_TOKEN,  /* one generated token, with the text it releases (may be empty) */
+    GEN_ENDS,   /* the reply ends by itself; the text that this releases */
+    GEN_CUT     /* the same, but something cut it */
+} gen_moment;
+
 typedef struct gen_sink {
     void *ctx;
     void (*token)(void *ctx, const gen_token *t); /* once per generated id, in order */
@@ -126,6 +144,9 @@ typedef struct gen_sink {
      * computed to its end. n = n_prompt - 1; entry i is about prompt token i + 1: `token` and `chosen` are
      * that token's, `top` the alternatives. Borrowed during the call. May be NULL: nobody asks. */
     void (*prompt_probs)(void *ctx, const sampler_out *probs, size_t n);
+    /* Sees all text before the outcome is sealed; *v is as the last call left it. Not asked at GEN_BEGINS where
+     * nothing is to be generated. Not ST_OK: the request fails with it. May be NULL. */
+    status (*watch)(void *ctx, gen_moment when, const char *text, size_t len, gen_verdict *v);
 } gen_sink;
 
 #define GEN_MAX_STOP_IDS 64

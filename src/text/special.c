@@ -29,9 +29,11 @@ typedef struct search {
     size_t len;
     candidate *cand; /* owned, descending start */
     size_t n_cand, cap_cand;
-    uint32_t *order;      /* owned, [n_cand]: places in order of right of way */
-    unsigned char *taken; /* owned, [len] */
-    rankq later;          /* (token, place) of candidates that wait with a shorter token */
+    uint32_t *order;             /* owned, [n_cand]: places in order of right of way */
+    unsigned char *taken;        /* owned, [len] */
+    rankq later;                 /* (token, place) of candidates that wait with a shorter token */
+    const special_range *ranges; /* [n_ranges] */
+    size_t n_ranges;
 } search;
 
 static int token_cmp(const void *pa, const void *pb)
@@ -134,13 +136,41 @@ static status candidate_add(search *q, size_t start, int32_t hit)
     return ST_OK;
 }
 
+/* Whether the token may stand at start. */
+static bool may_stand(const search *q, size_t start, int32_t hit)
+{
+    const special_token *t = &q->set->tokens[aho_hit_string(q->set->backwards, hit)];
+    if (t->everywhere) {
+        return true;
+    }
+    size_t lo = 0, hi = q->n_ranges; /* the first range that ends behind start */
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (q->ranges[mid].to > start) {
+            hi = mid;
+        } else {
+            lo = mid + 1;
+        }
+    }
+    return lo == q->n_ranges || q->ranges[lo].from >= start + t->len;
+}
+
+/* The longest token at start, from this hit on, that may stand there. */
+static int32_t longest(const search *q, size_t start, int32_t hit)
+{
+    while (hit != AHO_NONE && !may_stand(q, start, hit)) {
+        hit = aho_hit_shorter(q->set->backwards, hit);
+    }
+    return hit;
+}
+
 static status collect(search *q)
 {
     const aho *a = q->set->backwards;
     int32_t state = AHO_ROOT;
     for (size_t i = q->len; i-- > 0;) {
         state = aho_step(a, state, (unsigned char)q->text[i]);
-        int32_t hit = aho_hit(a, state);
+        int32_t hit = longest(q, i, aho_hit(a, state));
         if (hit != AHO_NONE) {
             status st = candidate_add(q, i, hit);
             if (st != ST_OK) {
@@ -214,7 +244,7 @@ static status decide(search *q, uint32_t token, uint32_t place)
         take(q, c, t);
         return ST_OK;
     }
-    int32_t shorter = aho_hit_shorter(q->set->backwards, c->hit);
+    int32_t shorter = longest(q, c->start, aho_hit_shorter(q->set->backwards, c->hit));
     if (shorter == AHO_NONE) {
         return ST_OK;
     }
@@ -268,10 +298,16 @@ static status gather(const search *q, special_hits *out)
 
 status special_find(const special_set *s, const char *text, size_t len, special_hits *out)
 {
+    return special_find_outside(s, text, len, NULL, 0, out);
+}
+
+status special_find_outside(const special_set *s, const char *text, size_t len, const special_range *ranges,
+                            size_t n_ranges, special_hits *out)
+{
     if (!s->backwards) {
         return ST_OK;
     }
-    search q = {.set = s, .text = text, .len = len};
+    search q = {.set = s, .text = text, .len = len, .ranges = ranges, .n_ranges = n_ranges};
     status st = collect(&q);
     if (st == ST_OK && q.n_cand > 0) {
         q.taken = mem_calloc(len, 1);

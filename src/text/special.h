@@ -21,6 +21,7 @@ typedef struct special_token {
     size_t len;
     int32_t id;
     bool strips_right; /* also takes the ASCII white space that follows */
+    bool everywhere;   /* special_find_outside: in the ranges too */
 } special_token;
 
 typedef struct special_set special_set;
@@ -32,6 +33,11 @@ typedef struct special_hit {
     int32_t id;
 } special_hit;
 
+/* Bytes [from, to) of a text. */
+typedef struct special_range {
+    size_t from, to;
+} special_range;
+
 typedef struct special_hits {
     special_hit *data; /* owned */
     size_t n;
@@ -40,6 +46,10 @@ typedef struct special_hits {
 /* The hits in ascending order, not overlapping. out: zeroed by the caller, written only on success; len < 4
  * GiB. */
 status special_find(const special_set *s, const char *text, size_t len, special_hits *out);
+/* The same, but tokens that are not `everywhere` count only where no byte of them is in a range. ranges: ascending,
+ * apart, not empty. */
+status special_find_outside(const special_set *s, const char *text, size_t len, const special_range *ranges,
+                            size_t n_ranges, special_hits *out);
 void special_hits_release(special_hits *h);
 
 #endif

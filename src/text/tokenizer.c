@@ -141,7 +141,8 @@ static status encode_plain(encoder *enc, const char *text, size_t len, bool may_
     return tokenizer_spm_encode(enc, text, len, may_prefix && enc->t->add_space_prefix);
 }
 
-static status encode_text(const tokenizer *t, const char *text, size_t len, unsigned flags, ivec *out)
+static status encode_text(const tokenizer *t, const char *text, size_t len, const special_range *plain,
+                          size_t n_plain, unsigned flags, ivec *out)
 {
     const special_set *set = flags & TOKENIZE_PARSE_SPECIAL ? t->special_all : t->special_user;
     bool may_prefix = !(flags & TOKENIZE_NO_PREFIX);
@@ -149,7 +150,7 @@ static status encode_text(const tokenizer *t, const char *text, size_t len, unsi
     encoder enc;
     status st = encoder_init(&enc, t, out);
     if (st == ST_OK) {
-        st = special_find(set, text, len, &hits);
+        st = special_find_outside(set, text, len, plain, n_plain, &hits);
     }
     size_t at = 0;
     for (size_t i = 0; st == ST_OK && i < hits.n; i++) {
@@ -184,7 +185,7 @@ status tokenizer_encode(const tokenizer *t, const char *text, size_t len, unsign
         len = repaired.len;
     }
     if (st == ST_OK && len > 0) {
-        st = encode_text(t, text, len, flags, out);
+        st = encode_text(t, text, len, NULL, 0, flags, out);
     }
     if (st == ST_OK && flags & TOKENIZE_ADD_SPECIAL && t->add_eos) {
         st = ivec_push(out, t->eos);
@@ -193,5 +194,23 @@ status tokenizer_encode(const tokenizer *t, const char *text, size_t len, unsign
         ivec_truncate(out, n_before);
     }
     buf_release(&repaired);
+    return st;
+}
+
+status tokenizer_encode_ranges(const tokenizer *t, const char *text, size_t len, const special_range *plain,
+                               size_t n_plain, unsigned flags, ivec *out)
+{
+    size_t n_before = out->len;
+    if (len > TOKENIZER_MAX_TEXT_BYTES) {
+        return ST_NOMEM;
+    }
+    if (!utf8_valid(text, len, NULL)) {
+        return ST_BAD_REQUEST;
+    }
+    status st =
+        len > 0 ? encode_text(t, text, len, plain, n_plain, flags | TOKENIZE_PARSE_SPECIAL, out) : ST_OK;
+    if (st != ST_OK) {
+        ivec_truncate(out, n_before);
+    }
     return st;
 }

@@ -22,6 +22,7 @@
 #include "base/status.h"
 #include "base/vec.h"
 #include "gguf/reader.h"
+#include "text/special.h"
 
 typedef struct tokenizer tokenizer;
 
@@ -65,6 +66,12 @@ bool tokenizer_is_eog(const tokenizer *t, int32_t id);
  * BPE replaces maximal bad subsequences by U+FFFD; SPM turns bad bytes into byte tokens, a lead byte with as
  * many bytes behind it as it promises, whatever they are. */
 status tokenizer_encode(const tokenizer *t, const char *text, size_t len, unsigned flags, ivec *out);
+/* The same with TOKENIZE_PARSE_SPECIAL, but what is in a `plain` range stays text: a control token is recognised
+ * only where no byte of it is in one (added tokens that are no control tokens are found everywhere, as in any
+ * text). Apart from that the ranges change nothing: merges cross their borders. The text must be valid UTF-8
+ * (ST_BAD_REQUEST). flags: TOKENIZE_NO_PREFIX or 0. */
+status tokenizer_encode_ranges(const tokenizer *t, const char *text, size_t len, const special_range *plain,
+                               size_t n_plain, unsigned flags, ivec *out);
 /* The bytes id stands for in running text (space for U+2581, the byte of a byte token, decoded byte-level
  * text; control and added tokens as the vocabulary writes them). Borrowed, not NUL-terminated; id must be in
  * range. The bytes of one id need not be valid UTF-8. */

@@ -289,7 +289,7 @@ static status make_specials(tokenizer *t, const gguf_file *f, err *e)
                 gguf_str s = t->vocab.text[i];
                 bool strip =
                     strips && !text_is(s, "<unk>") && !text_is(s, "<s>") && !text_is(s, "<|endoftext|>");
-                all[n++] = (special_token){s.data, s.len, (int32_t)i, strip};
+                all[n++] = (special_token){s.data, s.len, (int32_t)i, strip, user};
                 n_user += user;
             }
         }

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "engine/engine.h"
+#include "text/chat_template.h"
 #include "text/tokenizer.h"
 #include "worker/control.h"
 #include "worker/halt.h"
@@ -18,6 +19,7 @@
 typedef struct desk {
     engine *en;
     const tokenizer *tok;
+    const chat_template *chat; /* NULL: no request for it gets past the preparer */
     const clock_src *clock;
     int32_t n_ctx;
     size_t n_lanes;

@@ -175,6 +175,7 @@ static bool needs_preparing(const task *k)
     case WIRE_TOKENIZE:
     case WIRE_DETOKENIZE:
     case WIRE_COUNT:
+    case WIRE_RENDER:
         return true;
     default:
         return false;

@@ -9,7 +9,8 @@
 #include "text/detok.h"
 #include "wire/frame.h"
 #include "wire/line.h"
-#include "worker/prompt.h"
+
+#define CONTENT_SHARE 4
 
 /*
  * One job
@@ -45,12 +46,66 @@ static status stops_of(const wire_request *r, stop_set **out, err *e)
     return st;
 }
 
+/* Text and ids of a conversation. */
+static status lay_out(const prepare_with *with, prepare_job *job)
+{
+    if (!with->chat) {
+        job->error = *with->chat_error;
+        return job->error.code;
+    }
+    status st = prompt_lay_out(with->chat, job->request, job->now_ms, &job->talk, &job->error);
+    if (st == ST_OK) {
+        st = chat_template_encode(with->chat, &job->talk.text, &job->ids);
+        st = st == ST_OK ? st
+                         : err_set(&job->error, st, NULL, "%s while tokenising messages", status_text(st));
+    }
+    return st;
+}
+
+/* Of the tokens that the reply can have, a quarter and what closes the reasoning stay for content. */
+static int32_t budget_of(const prepare_with *with, const prepare_job *job)
+{
+    const wire_request *r = job->request;
+    int64_t room = with->n_ctx - (int64_t)job->ids.len;
+    if (r->reasoning_budget < 0) {
+        return -1;
+    }
+    if (r->max_new_tokens >= 0 && r->max_new_tokens < room) {
+        room = r->max_new_tokens;
+    }
+    int64_t most = room - room / CONTENT_SHARE - (int64_t)job->close_ids.len;
+    most = most < 0 ? 0 : most;
+    return r->reasoning_budget < most ? r->reasoning_budget : (int32_t)most;
+}
+
+static status prepare_talk(const prepare_with *with, prepare_job *job)
+{
+    status st = lay_out(with, job);
+    if (st == ST_OK) {
+        st = prompt_check_room("messages", job->ids.len, with->n_ctx, &job->error);
+    }
+    if (st == ST_OK && job->ids.len == 0) {
+        st = err_set(&job->error, ST_TEMPLATE, "messages", "the chat template gives an empty prompt");
+    }
+    if (st != ST_OK) {
+        return st;
+    }
+    const char *close = reply_format_reasoning_end(chat_template_format(with->chat));
+    if (tokenizer_encode(with->tok, close, strlen(close), TOKENIZE_PARSE_SPECIAL | TOKENIZE_NO_PREFIX,
+                         &job->close_ids) != ST_OK) {
+        return err_set(&job->error, ST_NOMEM, NULL, "out of memory for the end of reasoning");
+    }
+    job->budget = budget_of(with, job);
+    return ST_OK;
+}
+
 static status prepare_generation(const prepare_with *with, prepare_job *job)
 {
     const wire_request *r = job->request;
     bool plain = !r->id.data;
-    status st = prompt_build(with->tok, plain ? with->prefix : NULL, r, with->n_ctx, &job->dropped, &job->ids,
-                             &job->error);
+    status st = r->op == WIRE_CHAT ? prepare_talk(with, job)
+                                   : prompt_build(with->tok, plain ? with->prefix : NULL, r, with->n_ctx,
+                                                  &job->dropped, &job->ids, &job->error);
     if (st == ST_OK) {
         st = stops_of(r, &job->stops, &job->error);
     }
@@ -99,6 +154,21 @@ static status answer_detokenize(const prepare_with *with, prepare_job *job)
     return st;
 }
 
+static status put_prepared(const prepare_with *with, prepare_job *job)
+{
+    const wire_request *r = job->request;
+    const buf *text = &job->talk.text.text;
+    switch (r->op) {
+    case WIRE_TOKENIZE:
+        return answer_tokenize(with, job);
+    case WIRE_RENDER:
+        return frame_put_rendered(&job->answer, r->id, (wire_string){buf_str(text), text->len},
+                                  (int64_t)job->ids.len);
+    default:
+        return frame_put_count(&job->answer, r->id, (int64_t)job->ids.len);
+    }
+}
+
 static status prepare_answer(const prepare_with *with, prepare_job *job)
 {
     const wire_request *r = job->request;
@@ -106,15 +176,15 @@ static status prepare_answer(const prepare_with *with, prepare_job *job)
     if (r->op == WIRE_DETOKENIZE) {
         st = answer_detokenize(with, job);
     } else {
-        st = prompt_encode(with->tok, r, &job->dropped, &job->ids, &job->error);
+        st = r->messages ? lay_out(with, job)
+                         : prompt_encode(with->tok, r, &job->dropped, &job->ids, &job->error);
         if (st != ST_OK) {
             return st;
         }
-        st = r->op == WIRE_TOKENIZE ? answer_tokenize(with, job)
-                                    : frame_put_count(&job->answer, r->id, (int64_t)job->ids.len);
+        st = put_prepared(with, job);
     }
     if (st == ST_OK && job->answer.len > WIRE_MAX_LINE_BYTES) { /* whoever reads it takes no longer line */
-        const char *field = r->op == WIRE_DETOKENIZE ? "ids" : "text";
+        const char *field = r->op == WIRE_DETOKENIZE ? "ids" : r->op == WIRE_RENDER ? "messages" : "text";
         buf_release(&job->answer);
         return err_set(&job->error, ST_INVALID_FIELD, field,
                        "%s is too long: its answer has more than %zu bytes", field, WIRE_MAX_LINE_BYTES);
@@ -126,6 +196,8 @@ void prepare_run(const prepare_with *with, prepare_job *job)
 {
     bool generation = job->request->op == WIRE_GENERATE || job->request->op == WIRE_CHAT;
     err_clear(&job->error);
+    job->now_ms = job->request->has_now ? job->request->now_ms
+                                        : clock_wall_ms(with->clock ? with->clock : clock_system());
     job->st = generation ? prepare_generation(with, job) : prepare_answer(with, job);
 }
 
@@ -135,6 +207,8 @@ void prepare_job_release(prepare_job *job)
     stop_set_free(job->stops);
     job->stops = NULL;
     buf_release(&job->answer);
+    prompt_talk_release(&job->talk);
+    ivec_release(&job->close_ids);
 }
 
 /*

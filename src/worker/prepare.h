@@ -1,7 +1,7 @@
 /*
  * prepare: the thread that turns requests into what the engine gets, so that a long text never holds up a
  * step: token ids, stop strings, a seed; and the whole answer of the small ops that need no engine (tokenize,
- * detokenize, count).
+ * detokenize, count, render).
  *
  * Jobs are done one after another in the order they came. Each is given back exactly once. How many there are
  * is bounded by who puts them in; the preparer allocates nothing for them.
@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/status.h"
 #include "base/vec.h"
@@ -25,15 +26,19 @@
 #include "wire/request.h"
 #include "wire/status_page.h"
 #include "worker/bell.h"
+#include "worker/prompt.h"
 
 typedef struct prepare_with { /* borrowed; any thread may read it */
     const tokenizer *tok;
     const ivec *prefix; /* ids before every plain prompt */
     int32_t n_ctx;
+    const chat_template *chat; /* NULL: conversations are refused with chat_error */
+    const err *chat_error;
+    const clock_src *clock; /* for requests without `now`; NULL = the system's */
 } prepare_with;
 
 typedef struct prepare_job {
-    const wire_request *request; /* borrowed: generate, chat, tokenize, detokenize or count */
+    const wire_request *request; /* borrowed: generate, chat, tokenize, detokenize, count or render */
     atomic_bool dropped;         /* nobody waits for it: it may stop between two texts */
     struct prepare_job *next;
 
@@ -41,11 +46,15 @@ typedef struct prepare_job {
     status st;
     err error;
     uint64_t seed;
+    int64_t now_ms;                  /* the request's, else the time of day */
+    int32_t budget;                  /* chat: reasoning tokens, -1 = no limit */
     char digest[SHA256_HEX_LEN + 1]; /* of the ids; multiplexed generate and chat only */
     /* owned */
-    ivec ids;        /* also when the prompt is too long */
-    stop_set *stops; /* NULL = none */
-    buf answer;      /* tokenize, detokenize, count: one whole frame */
+    ivec ids;         /* also when the prompt is too long */
+    stop_set *stops;  /* NULL = none */
+    buf answer;       /* tokenize, detokenize, count, render: one whole frame */
+    prompt_talk talk; /* chat */
+    ivec close_ids;   /* chat: what ends reasoning */
 } prepare_job;
 
 /* What the thread does with one job; a pure function but for a seed that has to be drawn. */

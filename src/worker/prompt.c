@@ -1,9 +1,8 @@
 #include "worker/prompt.h"
 
-#include "base/mem.h"
-#include "text/chatml.h"
+#include <string.h>
 
-#define ARENA_CHUNK_BYTES ((size_t)4096)
+#define MS_PER_S 1000
 
 static bool is_dropped(const atomic_bool *dropped)
 {
@@ -38,57 +37,18 @@ static status add_segments(const tokenizer *tok, const wire_request *r, const at
     return st;
 }
 
-static status add_messages(const tokenizer *tok, const wire_request *r, const atomic_bool *dropped, ivec *out)
-{
-    arena mem;
-    const chatml_segment *segments;
-    size_t n = 0;
-    ivec ids = {0}; /* of its own: the space prefix stands where text begins the prompt */
-    arena_init(&mem, ARENA_CHUNK_BYTES);
-    size_t n_messages = json_len(r->messages);
-    chatml_message *messages = arena_alloc_array(&mem, n_messages, sizeof *messages);
-    status st = messages ? ST_OK : ST_NOMEM;
-    for (size_t i = 0; messages && i < n_messages; i++) {
-        const json *m = json_at(r->messages, i), *role = NULL, *content = NULL;
-        json_get(m, "role", &role);
-        json_get(m, "content", &content);
-        messages[i].role = json_string(role, &messages[i].role_len);
-        messages[i].content = json_string(content, &messages[i].content_len);
-        if (!messages[i].content) {
-            messages[i].content = "";
-            messages[i].content_len = 0;
-        }
-    }
-    if (st == ST_OK) {
-        st = chatml_render(messages, n_messages, CHATML_GENERATION_PROMPT, &mem, &segments, &n);
-    }
-    for (size_t i = 0; st == ST_OK && i < n; i++) {
-        st = is_dropped(dropped) ? ST_CANCELLED : chatml_encode(tok, &segments[i], 1, &ids);
-    }
-    if (st == ST_OK) {
-        st = ivec_append(out, ids.data, ids.len);
-    }
-    ivec_release(&ids);
-    arena_release(&mem);
-    return st;
-}
-
-static const char *field_of(const wire_request *r)
-{
-    return r->messages ? "messages" : r->prompt_field;
-}
-
 status prompt_encode(const tokenizer *tok, const wire_request *r, const atomic_bool *dropped, ivec *out,
                      err *e)
 {
-    status st = r->messages ? add_messages(tok, r, dropped, out) : add_segments(tok, r, dropped, out);
-    return st == ST_OK ? ST_OK : err_set(e, st, NULL, "%s while tokenising %s", status_text(st), field_of(r));
+    status st = add_segments(tok, r, dropped, out);
+    return st == ST_OK ? ST_OK
+                       : err_set(e, st, NULL, "%s while tokenising %s", status_text(st), r->prompt_field);
 }
 
 status prompt_build(const tokenizer *tok, const ivec *prefix, const wire_request *r, int32_t n_ctx,
                     const atomic_bool *dropped, ivec *out, err *e)
 {
-    const char *field = field_of(r);
+    const char *field = r->prompt_field;
     size_t n_prefix = prefix ? prefix->len : 0;
     ivec_reset(out);
     if (n_prefix > 0 && ivec_append(out, prefix->data, n_prefix) != ST_OK) {
@@ -101,10 +61,76 @@ status prompt_build(const tokenizer *tok, const ivec *prefix, const wire_request
     if (out->len == n_prefix) {
         return err_set(e, ST_INVALID_FIELD, field, "%s is empty", field);
     }
-    if (out->len >= (size_t)n_ctx) {
+    return prompt_check_room(field, out->len, n_ctx, e);
+}
+
+status prompt_check_room(const char *field, size_t n_tokens, int32_t n_ctx, err *e)
+{
+    if (n_tokens >= (size_t)n_ctx) {
         return err_set(e, ST_CONTEXT_LENGTH, field,
-                       "%s has %zu tokens and the context %d: there is no room for a reply", field, out->len,
+                       "%s has %zu tokens and the context %d: there is no room for a reply", field, n_tokens,
                        (int)n_ctx);
     }
     return ST_OK;
+}
+
+/*
+ * Conversations
+ */
+static chat_input input_of(const wire_request *r, int64_t now_ms)
+{
+    return (chat_input){.messages = r->messages,
+                        .tools = r->tool_choice == WIRE_TOOLS_NONE ? NULL : r->tools,
+                        .kwargs = r->template_kwargs,
+                        .effort = r->reasoning_effort,
+                        .thinking = r->reasoning_enabled == WIRE_UNSAID ? CHAT_UNSAID
+                                    : r->reasoning_enabled == WIRE_ON   ? CHAT_ON
+                                                                        : CHAT_OFF,
+                        .continue_final = r->continue_final_message,
+                        .now_s = now_ms / MS_PER_S};
+}
+
+/* Adds the text that forces a call: behind the end of reasoning, if the prompt has opened one. */
+static status open_call(const reply_format *f, const wire_request *r, prompt_talk *p, err *e)
+{
+    const char *name = r->tool_choice == WIRE_TOOLS_NAMED ? r->tool_name.data : NULL;
+    const char *close = p->text.reasoning_open ? reply_format_reasoning_end(f) : "";
+    buf opener = {0};
+    status st = reply_format_opener(f, name, &opener);
+    if (st == ST_OK && opener.len == 0) {
+        st = err_set(e, ST_UNSUPPORTED, "tool_choice",
+                     "tool_choice: this model's form of calls has no beginning that could be forced");
+    } else if (st == ST_OK) {
+        st = buf_append_str(&p->opening, close);
+        st = st == ST_OK ? buf_append(&p->opening, opener.data, opener.len) : st;
+        st = st == ST_OK ? chat_text_append(&p->text, close, strlen(close)) : st;
+        if (st == ST_OK) {
+            st = name ? chat_text_append_named(&p->text, opener.data, opener.len, name)
+                      : chat_text_append(&p->text, opener.data, opener.len);
+        }
+    }
+    buf_release(&opener);
+    return st;
+}
+
+status prompt_lay_out(const chat_template *t, const wire_request *r, int64_t now_ms, prompt_talk *out, err *e)
+{
+    chat_input in = input_of(r, now_ms);
+    status st = chat_template_render(t, &in, &out->text, e);
+    if (st != ST_OK) {
+        return st;
+    }
+    out->reasoning_open = out->text.reasoning_open;
+    if (r->tool_choice == WIRE_TOOLS_REQUIRED || r->tool_choice == WIRE_TOOLS_NAMED) {
+        st = open_call(chat_template_format(t), r, out, e);
+    }
+    return st == ST_OK || st == ST_UNSUPPORTED
+               ? st
+               : err_set(e, st, NULL, "%s while laying out messages", status_text(st));
+}
+
+void prompt_talk_release(prompt_talk *p)
+{
+    chat_text_release(&p->text);
+    buf_release(&p->opening);
 }

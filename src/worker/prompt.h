@@ -5,7 +5,8 @@
  * (`tokenize` may ask otherwise). The space prefix of a SentencePiece vocabulary is added only where text
  * begins the prompt. With add_special the ids that the model wants at both ends (BOS, EOS) are added; a prompt
  * of one empty text is then BOS alone.
- * Messages: laid out as ChatML; what they say is tokenised without special parsing.
+ * Conversations: laid out by the model's chat template (text/chat_template.h). tool_choice none leaves the tools
+ * out; required and a name add the text that a call begins with.
  *
  * Pure functions of any thread. dropped (may be NULL) is looked at between texts: once it is set
  * ST_CANCELLED is returned. ST_NOMEM too.
@@ -19,17 +20,34 @@
 
 #include "base/status.h"
 #include "base/vec.h"
+#include "text/chat_template.h"
 #include "text/tokenizer.h"
 #include "wire/request.h"
 
-/* Appends the ids of the request's segments or messages. */
+/* Appends the ids of the request's segments. */
 status prompt_encode(const tokenizer *tok, const wire_request *r, const atomic_bool *dropped, ivec *out,
                      err *e);
-/* For generate and chat: out gets prefix and prompt (what it held is dropped). The prefix (NULL = none) comes
+/* For generate: out gets prefix and prompt (what it held is dropped). The prefix (NULL = none) comes
  * before everything and changes nothing of the above. ST_INVALID_FIELD: the request's own prompt is empty;
  * ST_CONTEXT_LENGTH: with the prefix it leaves no room for a token; out is complete then too, so that the
  * answer can tell its length. */
 status prompt_build(const tokenizer *tok, const ivec *prefix, const wire_request *r, int32_t n_ctx,
                     const atomic_bool *dropped, ivec *out, err *e);
+
+/* ST_CONTEXT_LENGTH if that many tokens leave no room for another. */
+status prompt_check_room(const char *field, size_t n_tokens, int32_t n_ctx, err *e);
+
+/* All zero before the first use. */
+typedef struct prompt_talk {
+    /* owned */
+    chat_text text;      /* the whole prompt */
+    buf opening;         /* its end, where that counts as the beginning of the reply (tool_choice) */
+    bool reasoning_open; /* before `opening` */
+} prompt_talk;
+
+/* The text of a conversation. ST_TEMPLATE, ST_UNSUPPORTED (tool_choice, tools), ST_NOMEM. */
+status prompt_lay_out(const chat_template *t, const wire_request *r, int64_t now_ms, prompt_talk *out,
+                      err *e);
+void prompt_talk_release(prompt_talk *p);
 
 #endif

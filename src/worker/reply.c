@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "wire/frame.h"
 #include "wire/line.h"
+#include "worker/talk.h"
 
 #define LOGPROB_BYTES ((size_t)128) /* of one in a frame, generously */
 
@@ -67,9 +68,22 @@ static frame_logprob logprob_of(const task *k, const sampler_out *probs, frame_l
 static void say_step(const task *k, const frame_step *s)
 {
     if (may_speak(k)) {
-        said(k, k->request->op == WIRE_CHAT ? frame_put_delta(stage_of(k), id_of(k), s)
-                                            : frame_put_token(stage_of(k), id_of(k), s));
+        said(k, frame_put_token(stage_of(k), id_of(k), s));
     }
+}
+
+static void say_delta(void *ctx, const frame_step *s)
+{
+    const task *k = ctx;
+    if (may_speak(k)) {
+        said(k, frame_put_delta(stage_of(k), id_of(k), s));
+    }
+}
+
+static status on_watch(void *ctx, gen_moment when, const char *text, size_t len, gen_verdict *v)
+{
+    const task *k = ctx;
+    return talk_watch(k->talk, when, text, len, v);
 }
 
 static void on_token(void *ctx, const gen_token *t)
@@ -81,7 +95,9 @@ static void on_token(void *ctx, const gen_token *t)
         lp = logprob_of(k, t->probs, top);
         s.logprobs = &lp;
     }
-    if (k->multiplexed || t->text_len > 0) {
+    if (k->talk) {
+        talk_say_ids(k->talk, &s);
+    } else if (k->multiplexed || t->text_len > 0) {
         say_step(k, &s);
     }
 }
@@ -136,7 +152,10 @@ static void on_done(void *ctx, const gen_result *r)
         .cancelled = cancelled,
         .tail_repaired = r->repaired_tail,
     };
-    if (r->tail_text_len > 0) {
+    if (k->talk) {
+        talk_say_rest(k->talk);
+        d.reasoning_tokens = talk_reasoning_tokens(k->talk);
+    } else if (r->tail_text_len > 0) {
         say_step(k, &(frame_step){.text = {r->tail_text, r->tail_text_len}});
     }
     if (may_speak(k)) {
@@ -253,10 +272,9 @@ static sampling sampling_of(const task *k, logit_bias *bias)
 
 static void say_accepted(task *k, int32_t cached)
 {
-    const wire_request *r = k->request;
     frame_accepted a = {
         .seed = k->job.seed,
-        .now_ms = r->has_now ? r->now_ms : clock_wall_ms(k->desk->clock),
+        .now_ms = k->job.now_ms,
         .prompt_tokens = (int32_t)k->job.ids.len,
         .prompt_digest = k->job.digest,
         .cached_prompt_tokens = cached,
@@ -277,7 +295,7 @@ static gen_request generation_of(task *k, logit_bias *bias)
         .stops = k->job.stops,
         .deadline_ns = k->deadline_ns,
         .cancel = r->cancel_request_id != 0 ? &k->desk->control->cancel : NULL,
-        .sink = {k, on_token, on_done, on_failed, NULL},
+        .sink = {k, on_token, on_done, on_failed, NULL, k->talk ? on_watch : NULL},
         .prompt_logprobs = -1,
     };
     if (k->multiplexed) {
@@ -329,6 +347,22 @@ static status check_prompt_logprobs(const task *k, err *e)
                    "prompt_logprobs of %zu tokens do not fit into one frame", n);
 }
 
+static status begin_talk(task *k, err *e)
+{
+    if (k->request->op != WIRE_CHAT) {
+        return ST_OK;
+    }
+    talk_options o = {.request = k->request,
+                      .format = chat_template_format(k->desk->chat),
+                      .opening = &k->job.talk.opening,
+                      .reasoning_open = k->job.talk.reasoning_open,
+                      .budget = k->job.budget,
+                      .close_ids = &k->job.close_ids,
+                      .say = say_delta,
+                      .ctx = k};
+    return talk_new(&o, &k->talk) == ST_OK ? ST_OK : err_set(e, ST_NOMEM, NULL, "out of memory for a reply");
+}
+
 static status check_and_submit(task *k, err *e)
 {
     if (k->job.st != ST_OK) {
@@ -336,6 +370,10 @@ static status check_and_submit(task *k, err *e)
         return k->job.st;
     }
     status st = check_prompt_logprobs(k, e);
+    if (st != ST_OK) {
+        return st;
+    }
+    st = begin_talk(k, e);
     if (st != ST_OK) {
         return st;
     }

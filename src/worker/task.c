@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "base/strmap.h"
+#include "worker/talk.h"
 
 typedef struct tasks_mem {
     task *all;  /* [n_all] */
@@ -40,6 +41,7 @@ status tasks_open(tasks *t, inbox *box, size_t max_begun)
 
 static void release(task *k)
 {
+    talk_free(k->talk);
     prepare_job_release(&k->job);
     wire_request_free(k->request);
     mem_free(k->answer);

@@ -45,6 +45,7 @@ typedef struct task {
     wire_request *request; /* NULL: the line was refused and `answer` is all there is */
     char *answer;          /* NULL with no request: there was no memory for it */
     prepare_job job;
+    struct talk *talk; /* of a chat that runs */
     /* borrowed */
     const struct desk *desk;
     sequence *seq;            /* RUNNING */

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/vec.h"
+#include "text/chat_template.h"
 #include "wire/frame.h"
 #include "wire/status_page.h"
 #include "worker/bell.h"
@@ -32,13 +33,15 @@ typedef struct worker {
     output *out;
     instance_source *source; /* until the instance has it */
     instance *model;
+    chat_template *chat; /* NULL: chat_error says why */
     sessions *sessions;
     inbox *inbox;
     preparer *preparer;
     status_page *page;
     ivec prefix;
     err source_error; /* why there is no source */
-    err seal_error;   /* why the sandbox is not sealed; ST_OK if nothing failed */
+    err chat_error;
+    err seal_error; /* why the sandbox is not sealed; ST_OK if nothing failed */
     uint64_t model_bytes;
 } worker;
 
@@ -109,6 +112,26 @@ static status open_model(worker *w, const worker_config *cfg, err *e)
     return st;
 }
 
+/* One of the model that cannot be compiled costs conversations only; one that was asked for is a fault. */
+static status load_template(worker *w, const worker_config *cfg, err *e)
+{
+    const char *own = instance_describe(w->model)->chat_template;
+    const char *source = cfg->chat_template ? cfg->chat_template : own;
+    status st =
+        chat_template_new(source, strlen(source), instance_tokenizer(w->model), &w->chat, &w->chat_error);
+    if (st != ST_OK && (cfg->chat_template || st == ST_NOMEM)) {
+        *e = w->chat_error;
+        return st;
+    }
+    if (st != ST_OK) {
+        log_emit(LOG_WARN, "worker", "event=chat_template_broken error=\"%s\"", w->chat_error.msg);
+    } else if (chat_template_is_builtin(w->chat)) {
+        log_emit(LOG_INFO, "worker",
+                 "event=chat_template_builtin layout=chatml reason=\"the model has none\"");
+    }
+    return ST_OK;
+}
+
 static status load(worker *w, const worker_config *cfg, err *e)
 {
     if (cfg->max_sessions < 1 || cfg->max_sessions > WORKER_MAX_SESSIONS) {
@@ -126,6 +149,10 @@ static status load(worker *w, const worker_config *cfg, err *e)
     if (st == ST_OK && ivec_append(&w->prefix, cfg->prefix_ids, cfg->n_prefix_ids) != ST_OK) {
         st = err_set(e, ST_NOMEM, NULL, "out of memory for prefix_ids");
     }
+    if (st != ST_OK) {
+        return st;
+    }
+    st = load_template(w, cfg, e);
     if (st != ST_OK) {
         return st;
     }
@@ -152,6 +179,7 @@ static void wire_up(worker *w, const worker_config *cfg)
     w->loop = (loop){
         .desk = {.en = instance_engine(w->model),
                  .tok = instance_tokenizer(w->model),
+                 .chat = w->chat,
                  .clock = clock,
                  .n_ctx = info->context,
                  .n_lanes = (size_t)cfg->max_sessions,
@@ -180,7 +208,8 @@ static void wire_up(worker *w, const worker_config *cfg)
 static status serve(worker *w, const worker_config *cfg, err *e)
 {
     wire_up(w, cfg);
-    prepare_with with = {w->loop.desk.tok, &w->prefix, w->loop.desk.n_ctx};
+    prepare_with with = {w->loop.desk.tok, &w->prefix,     w->loop.desk.n_ctx,
+                         w->chat,          &w->chat_error, w->loop.desk.clock};
     status st = halt_catch_signals(&w->halt, e);
     if (st == ST_OK) {
         st = preparer_new(&with, &w->bell, w->page, &w->preparer, e);
@@ -302,6 +331,7 @@ static void close_all(worker *w)
     output_close(w->out);
     tasks_close(&w->tasks);
     sessions_free(w->sessions);
+    chat_template_free(w->chat);
     instance_close(w->model);
     instance_source_close(w->source);
     inbox_free(w->inbox);

@@ -39,6 +39,7 @@ typedef struct worker_config {
     bool warm;            /* false: nothing is ever reused (--no-warm) */
     const int32_t *prefix_ids; /* before every prompt */
     size_t n_prefix_ids;
+    const char *chat_template; /* in place of the model's; NULL = the model's, or the built-in one */
     instance_options instance; /* max_sequences and warm are taken from above */
     int in_fd, out_fd;         /* the caller's; one socket may be both */
     const char *control_fd;    /* what the environment calls the cancel pipe; NULL = there is none */

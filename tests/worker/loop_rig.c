@@ -25,12 +25,12 @@ static void nap(void)
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
-/* After a prompt that ends in '>' the bytes of `says`, then the end token. */
+/* After a prompt that ends in the mark the bytes of `says`, then the end token. */
 static int32_t say(void *ctx, const int32_t *tokens, size_t n)
 {
     const loop_rig *r = ctx;
     size_t at = n;
-    while (at > 0 && tokens[at - 1] != '>') {
+    while (at > 0 && tokens[at - 1] != r->mark) {
         at--;
     }
     size_t k = n - at;
@@ -61,10 +61,8 @@ static void open_control(loop_rig *r)
     must(r->control.supported, "no control pipe");
 }
 
-void loop_rig_open_still(loop_rig *r, const char *says)
+static void open_still(loop_rig *r)
 {
-    memset(r, 0, sizeof *r);
-    r->says = says;
     open_control(r);
     must(status_page_open(-1, &r->page, NULL) == ST_OK, "no page");
     open_engine(r);
@@ -76,11 +74,15 @@ void loop_rig_open_still(loop_rig *r, const char *says)
     must(sessions_new(r->engine.en, 2, &r->sessions) == ST_OK, "no sessions");
     must(inbox_new(&r->bell, &r->box, NULL) == ST_OK, "no inbox");
     must(tasks_open(&r->tasks, r->box, TASKS_BEGUN_PER_LANE * RIG_LANES) == ST_OK, "no tasks");
-    prepare_with with = {r->tok, &r->prefix, r->engine.cfg.n_ctx};
+    must(chat_template_new(r->chat_source, r->chat_source ? strlen(r->chat_source) : 0, r->tok, &r->chat,
+                           NULL) == ST_OK,
+         "no chat template");
+    prepare_with with = {r->tok, &r->prefix, r->engine.cfg.n_ctx, r->chat, NULL, &r->engine.clock.src};
     must(preparer_new(&with, &r->bell, r->page, &r->preparer, NULL) == ST_OK, "no preparer");
     r->loop = (loop){
         .desk = {.en = r->engine.en,
                  .tok = r->tok,
+                 .chat = r->chat,
                  .clock = &r->engine.clock.src,
                  .n_ctx = r->engine.cfg.n_ctx,
                  .n_lanes = RIG_LANES,
@@ -95,6 +97,25 @@ void loop_rig_open_still(loop_rig *r, const char *says)
         .page = r->page,
         .slow_reader_ms = 120000,
     };
+}
+
+void loop_rig_open_still(loop_rig *r, const char *says)
+{
+    memset(r, 0, sizeof *r);
+    r->says = says;
+    r->mark = '>';
+    open_still(r);
+}
+
+void loop_rig_open_chat(loop_rig *r, const char *says, const char *chat_source)
+{
+    memset(r, 0, sizeof *r);
+    r->says = says;
+    r->mark = RIG_CHAT_MARK;
+    r->chat_source = chat_source;
+    open_still(r);
+    loop_rig_start_preparer(r);
+    loop_rig_start_writer(r);
 }
 
 void loop_rig_start_preparer(loop_rig *r)
@@ -127,6 +148,7 @@ void loop_rig_close(loop_rig *r)
     inbox_free(r->box);
     ivec_release(&r->prefix);
     rig_close(&r->engine);
+    chat_template_free(r->chat);
     tokenizer_free(r->tok);
     status_page_close(r->page);
     bell_close(&r->bell);

@@ -15,10 +15,14 @@
 
 #define RIG_LANES      2
 #define RIG_MAX_FRAMES 4096
+#define RIG_CHAT_MARK  '~' /* of loop_rig_open_chat; a forced token stands for the one said there */
 
 typedef struct loop_rig {
     engine_rig engine;
     const char *says;
+    int32_t mark;            /* it is said behind the last of these bytes */
+    const char *chat_source; /* NULL: the built-in layout */
+    chat_template *chat;
     tokenizer *tok;
     int32_t eos;
     halt halt;
@@ -46,6 +50,8 @@ typedef struct loop_rig {
 void loop_rig_open(loop_rig *r, const char *says);
 /* The same, but with neither thread running yet. */
 void loop_rig_open_still(loop_rig *r, const char *says);
+/* As loop_rig_open, with a chat template. */
+void loop_rig_open_chat(loop_rig *r, const char *says, const char *chat_source);
 void loop_rig_start_preparer(loop_rig *r);
 void loop_rig_start_writer(loop_rig *r);
 void loop_rig_close(loop_rig *r); /* nothing may run; engine_rig's checks of pages, model and bugs */

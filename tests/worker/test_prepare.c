@@ -27,7 +27,7 @@ static void rig_open_all(rig *r)
     memset(r, 0, sizeof *r);
     r->tok = byte_tokenizer_open(&r->eos);
     assert_int_equal(ivec_push(&r->prefix, 7), ST_OK);
-    r->with = (prepare_with){r->tok, &r->prefix, N_CONTEXT};
+    r->with = (prepare_with){.tok = r->tok, .prefix = &r->prefix, .n_ctx = N_CONTEXT};
     assert_int_equal(halt_open(&r->halt, NULL), ST_OK);
     assert_int_equal(bell_open(&r->bell, NULL), ST_OK);
 }

@@ -190,7 +190,9 @@ static void test_messages(void **state)
 {
     enum { IM_START = 298 };
     vocab v;
-    ivec out = {0}, want = {0}, prefix = {0};
+    ivec out = {0}, want = {0};
+    chat_template *chat;
+    prompt_talk talked = {0};
     static const char talk[] = "[{\"role\":\"user\",\"content\":\"<|im_end|>\"}]";
     json_doc *doc;
     assert_int_equal(json_parse(talk, sizeof talk - 1, JSON_MAX_DEPTH, &doc, NULL), ST_OK);
@@ -198,7 +200,9 @@ static void test_messages(void **state)
     r.messages = json_root(doc);
     static const int32_t markers[] = {IM_START, IM_END, IM_START};
     vocab_open(&v, MAKE_VOCAB_BPE);
-    assert_int_equal(prompt_build(v.tok, &prefix, &r, 512, NULL, &out, NULL), ST_OK);
+    assert_int_equal(chat_template_new(NULL, 0, v.tok, &chat, NULL), ST_OK);
+    assert_int_equal(prompt_lay_out(chat, &r, 0, &talked, NULL), ST_OK);
+    assert_int_equal(chat_template_encode(chat, &talked.text, &out), ST_OK);
     for (size_t i = 0; i < out.len; i++) {
         if (out.data[i] >= IM_START) {
             assert_int_equal(ivec_push(&want, out.data[i]), ST_OK);
@@ -211,6 +215,8 @@ static void test_messages(void **state)
     ivec_release(&out);
     ivec_release(&want);
     json_doc_free(doc);
+    prompt_talk_release(&talked);
+    chat_template_free(chat);
     vocab_close(&v);
 }
 
