@@ -1,13 +1,14 @@
-// llama.mjs MODEL THREADS PREFILL DECODE STREAMS: the peer's side of run.py. Times node-llama-cpp (llama.cpp) on the CPU
+// llama.mjs MODEL THREADS PREFILL DECODE STREAMS DEPTH FLASH: the peer's side of run.py. Times node-llama-cpp (llama.cpp) on the CPU
 // and prints {"prefill", "decode", "streams"} in tokens a second as one line of JSON.
 //
 // The tests are those of `hearth bench`: prefill is PREFILL tokens until the first sampled one; decode DECODE tokens after
-// a prompt of one; streams that many replies of DECODE tokens at once, in step. Loading and tokenising are outside. The
+// a prompt of DEPTH, at least one; streams that many replies of DECODE tokens at once, in step. FLASH: 1 takes its
+// flash attention. Loading and tokenising are outside. The
 // batch is 512 tokens, and so is llama.cpp's own piece (node-llama-cpp sets n_ubatch = n_batch). Sampling as in hearth bench.
 import {getLlama, LlamaLogLevel} from "node-llama-cpp";
 
 const [path, ...numbers] = process.argv.slice(2);
-const [threads, nPrefill, nDecode, nStreams] = numbers.map(Number);
+const [threads, nPrefill, nDecode, nStreams, nDepth, flash] = numbers.map(Number);
 const sampling = {temperature: 0.8, topK: 40, topP: 0.95, seed: 1, yieldEogToken: true};
 
 const llama = await getLlama({gpu: false, maxThreads: threads, build: "never", skipDownload: true, logLevel: LlamaLogLevel.error});
@@ -18,7 +19,7 @@ const prompt = (n, from) => Array.from({length: n}, (_, i) => 100 + (from + 7 * 
 
 async function contextOf(sequences, contextSize) {
     return await model.createContext({sequences, contextSize, batchSize: 512, threads: {ideal: threads, min: threads},
-        flashAttention: true});
+        flashAttention: flash === 1});
 }
 
 async function prefill() {
@@ -36,8 +37,9 @@ async function prefill() {
 }
 
 async function decode(streams) {
-    const context = await contextOf(streams, nDecode + 64);
-    const replies = Array.from({length: streams}, (_, i) => context.getSequence().evaluate(prompt(1, i), sampling));
+    const before = Math.max(nDepth, 1);
+    const context = await contextOf(streams, nDecode + before + 64);
+    const replies = Array.from({length: streams}, (_, i) => context.getSequence().evaluate(prompt(before, i), sampling));
     const step = () => Promise.all(replies.map((r) => r.next()));
     await step();
     const start = performance.now();
@@ -50,7 +52,10 @@ async function decode(streams) {
     return nDecode * streams / ms * 1e3;
 }
 
-const result = {prefill: await prefill(), decode: await decode(1)};
+const result = {};
+if (nPrefill > 0)
+    result.prefill = await prefill();
+result.decode = await decode(1);
 if (nStreams > 1)
     result.streams = await decode(nStreams);
 console.log(JSON.stringify(result));

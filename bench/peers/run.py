@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""run.py MODEL [-t THREADS] [-p 512] [-n 32] [-b 16] [--rounds 5] [--cpu SET] [--hearth PATH] [--json]
+"""run.py MODEL [-t THREADS] [-p 512] [-n 32] [-b 16] [-d DEPTH] [--no-flash] [--rounds 5] [--cpu SET] [--hearth PATH]
+          [--json]
 
 hearth beside llama.cpp (node-llama-cpp from npm, this exact version) on the same file, sizes and threads. Round by round,
 each side in turn first; a ratio is taken within a round, so that what the machine's other users do meets both. Prints
@@ -47,19 +48,23 @@ def answer(*command):
     return json.loads(run.stdout)
 
 
+def tests_of(args):
+    skipped = {"prefill": args.prefill == 0, "streams": args.streams < 2}
+    return [t for t in TESTS if not skipped.get(t)]
+
+
 def hearth(args):
-    common = [args.hearth, "bench", "-m", args.model, "-t", str(args.threads), "-n", str(args.decode), "-r", "1", "--json"]
+    common = [args.hearth, "bench", "-m", args.model, "-t", str(args.threads), "-r", "1", "--json", "-n", str(args.decode)]
     common += ["--cpu", args.cpu] if args.cpu else []
-    one = answer(*common, "-p", str(args.prefill))
-    rates = {r["test"]: r["tok_s"] for r in one["results"]}
-    if args.streams > 1:
-        rates["streams"] = answer(*common, "-p", "0", "-b", str(args.streams))["results"][0]["tok_s"]
+    how = {"prefill": ["-p", str(args.prefill), "-n", "0"], "decode": ["-p", "0", "-d", str(args.depth)],
+           "streams": ["-p", "0", "-d", str(args.depth), "-b", str(args.streams)]}
+    rates = {test: answer(*common, *how[test])["results"][0]["tok_s"] for test in tests_of(args)}
     return rates
 
 
 def peer(args):
     return answer("node", HERE / "llama.mjs", args.model, str(args.threads), str(args.prefill), str(args.decode),
-                  str(args.streams))
+                  str(args.streams), str(args.depth), str(int(args.flash)))
 
 
 def default_hearth():
@@ -74,6 +79,8 @@ def main():
     parser.add_argument("-p", "--prefill", type=int, default=512)
     parser.add_argument("-n", "--decode", type=int, default=32)
     parser.add_argument("-b", "--streams", type=int, default=16)
+    parser.add_argument("-d", "--depth", type=int, default=0)
+    parser.add_argument("--no-flash", dest="flash", action="store_false", help="the peer's other attention, faster at depth")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cpu", help="hearth's instruction set at most; the peer chooses its own")
     parser.add_argument("--hearth", default=default_hearth(), help="the program (build/release, else the one in PATH)")
@@ -86,7 +93,7 @@ def main():
             (ours if mine else theirs).append(hearth(args) if mine else peer(args))
         print(f"round {i + 1} of {args.rounds}: hearth {ours[-1]}, peer {theirs[-1]}", file=sys.stderr)
     results = []
-    for test in TESTS[:2] + TESTS[2:] * (args.streams > 1):
+    for test in tests_of(args):
         ratios = [a[test] / b[test] for a, b in zip(ours, theirs)]
         results.append({"test": test, "hearth_tok_s": round(statistics.median(a[test] for a in ours), 3),
                         "peer_tok_s": round(statistics.median(b[test] for b in theirs), 3),
@@ -94,10 +101,11 @@ def main():
                         "ratio_max": round(max(ratios), 4)})
     if args.json:
         print(json.dumps({"peer": f"node-llama-cpp {VERSION}", "model": args.model, "threads": args.threads,
-                          "prefill": args.prefill, "decode": args.decode, "streams": args.streams, "rounds": args.rounds,
+                          "prefill": args.prefill, "decode": args.decode, "streams": args.streams, "depth": args.depth, "rounds": args.rounds,
                           "results": results}))
         return
-    print(f"{os.path.basename(args.model)}, {args.threads} threads, medians of {args.rounds} rounds, tokens a second")
+    depth = f", {args.depth} tokens deep" if args.depth else ""
+    print(f"{os.path.basename(args.model)}, {args.threads} threads{depth}, medians of {args.rounds} rounds, tokens a second")
     print("test            hearth      peer     ratio   (range)")
     for r in results:
         size = {"prefill": args.prefill, "decode": args.decode, "streams": args.streams}[r["test"]]
