@@ -104,7 +104,7 @@ const tests = {
             state = (await (await fetch(`${url}/v1/requests/${id}`)).json()).state;
             await new Promise((wake) => setTimeout(wake, 100));
         }
-        assert.equal(state, stub ? "gone" : state === "done" ? "done" : "gone"); /* a small context may end first */
+        assert.ok(state === "gone" || (!stub && state === "done")); /* a small context may end first */
     },
 
     async "a cancelled request is an APIUserAbortError"() {
