@@ -118,13 +118,13 @@ static size_t param_index(const char *params, const jstr *name)
 
 static jv call_bound(jrt *rt, const jbuiltin *b, const char *what, jv self, const jargs *a)
 {
-    jv slots[JARGS_MAX];
+    jv slots[JARGS_MAX] = {{0}}; /* J_ABSENT */
     size_t n = param_index(b->params, NULL);
     if (a->n_pos > n) {
         jrt_fail(rt, "the %s '%s' takes at most %zu argument(s), got %zu", what, b->name, n, a->n_pos);
     }
-    for (size_t i = 0; i < n; i++) {
-        slots[i] = i < a->n_pos ? a->pos[i] : JV_ABSENT;
+    for (size_t i = 0; i < a->n_pos; i++) {
+        slots[i] = a->pos[i];
     }
     for (size_t k = 0; k < a->n_named; k++) {
         const jstr *name = a->names[k].s;

@@ -315,7 +315,8 @@ static jv f_list(jrt *rt, jv v, const jargs *a)
 static jv f_reverse(jrt *rt, jv v, const jargs *a)
 {
     if (v.type == J_STR) {
-        return jv_slice(rt, v, JV_NONE, JV_NONE, jv_int(-1));
+        const jv all = JV_NONE;
+        return jv_slice(rt, v, all, all, jv_int(-1));
     }
     const jseq *q = jv_iterate(rt, v);
     jseq *out = jseq_new(rt, jv_is_list(v, SEQ_ITERATOR) ? SEQ_LIST : SEQ_ITERATOR, q->n);
@@ -364,23 +365,29 @@ static jv f_sum(jrt *rt, jv v, const jargs *a)
     return sum;
 }
 
+static size_t positive_arg(jrt *rt, const jargs *a, const char *filter)
+{
+    int64_t n = jarg_int(rt, a, 0, 0);
+    if (n <= 0) {
+        jrt_fail(rt, "%s needs a positive number", filter);
+    }
+    return (size_t)n;
+}
+
 static jv f_batch(jrt *rt, jv v, const jargs *a)
 {
     const jseq *q = jv_iterate(rt, v);
-    int64_t n = jarg_int(rt, a, 0, 0);
-    if (n <= 0) {
-        jrt_fail(rt, "batch needs a positive number");
-    }
+    size_t n = positive_arg(rt, a, "batch");
     jseq *out = jseq_new(rt, SEQ_ITERATOR, 0), *line = NULL;
     for (size_t i = 0; i < q->n; i++) {
-        if (i % (size_t)n == 0) {
+        if (i % n == 0) {
             line = jseq_new(rt, SEQ_LIST, 0);
             jseq_push(rt, out, jv_of_seq(line));
         }
         jseq_push(rt, line, q->at[i]);
     }
     jv fill = jarg(a, 1, JV_NONE);
-    while (line && fill.type != J_NONE && line->n < (size_t)n) {
+    while (line && fill.type != J_NONE && line->n < n) {
         jrt_charge(rt, 1);
         jseq_push(rt, line, fill);
     }
@@ -390,11 +397,7 @@ static jv f_batch(jrt *rt, jv v, const jargs *a)
 static jv f_slice(jrt *rt, jv v, const jargs *a)
 {
     const jseq *q = jv_iterate(rt, v);
-    int64_t slices = jarg_int(rt, a, 0, 0);
-    if (slices <= 0) {
-        jrt_fail(rt, "slice needs a positive number");
-    }
-    size_t n = (size_t)slices, each = q->n / n, extra = q->n % n, at = 0;
+    size_t n = positive_arg(rt, a, "slice"), each = q->n / n, extra = q->n % n, at = 0;
     jv fill = jarg(a, 1, JV_NONE);
     jseq *out = jseq_new(rt, SEQ_ITERATOR, 0);
     for (size_t i = 0; i < n; i++) {

@@ -203,6 +203,15 @@ static jv f_format(jrt *rt, jv v, const jargs *a)
     return jv_of_str(jformat_percent(rt, fmt, jv_of_seq(q)));
 }
 
+/* The i-th of tojson's two separators. */
+static jstr *separator(jrt *rt, jv pair, size_t i)
+{
+    if (pair.type != J_SEQ || pair.q->n != 2 || pair.q->at[i].type != J_STR) {
+        jrt_fail(rt, "separators must be two strings");
+    }
+    return pair.q->at[i].s;
+}
+
 static jv f_tojson(jrt *rt, jv v, const jargs *a)
 {
     jjson_options o = {.ascii = jarg_bool(a, 1, false), .sort_keys = jarg_bool(a, 3, false)};
@@ -219,12 +228,8 @@ static jv f_tojson(jrt *rt, jv v, const jargs *a)
     o.item_separator = jstr_of(rt, o.indent ? "," : ", ");
     o.key_separator = jstr_of(rt, ": ");
     if (separators.type != J_NONE) {
-        const jseq *q = separators.type == J_SEQ ? separators.q : NULL;
-        if (!q || q->n != 2 || q->at[0].type != J_STR || q->at[1].type != J_STR) {
-            jrt_fail(rt, "separators must be two strings");
-        }
-        o.item_separator = q->at[0].s;
-        o.key_separator = q->at[1].s;
+        o.item_separator = separator(rt, separators, 0);
+        o.key_separator = separator(rt, separators, 1);
     }
     return jv_of_str(jv_to_json(rt, v, &o));
 }

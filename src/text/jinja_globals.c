@@ -16,12 +16,13 @@ static jv g_range(jrt *rt, jv self, const jargs *a)
         from = to;
         to = jarg_int(rt, a, 1, 0);
     }
-    if (step == 0) {
-        jrt_fail(rt, "range() arg 3 must not be zero");
-    }
     uint64_t span = step > 0 ? (to > from ? (uint64_t)to - (uint64_t)from : 0)
                              : (from > to ? (uint64_t)from - (uint64_t)to : 0);
-    uint64_t by = step > 0 ? (uint64_t)step : 0 - (uint64_t)step, n = span / by + (span % by != 0);
+    uint64_t by = step > 0 ? (uint64_t)step : 0 - (uint64_t)step;
+    if (by == 0) {
+        jrt_fail(rt, "range() arg 3 must not be zero");
+    }
+    uint64_t n = span / by + (span % by != 0);
     if (n > MAX_RANGE) {
         jrt_fail(rt, "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).", MAX_RANGE);
     }

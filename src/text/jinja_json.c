@@ -59,7 +59,7 @@ static void write_float(writer *w, double f)
 {
     char text[JFLOAT_TEXT_MAX];
     if (isnan(f) || isinf(f)) {
-        strcpy(text, isnan(f) ? "NaN" : f < 0 ? "-Infinity" : "Infinity");
+        snprintf(text, sizeof text, "%s", isnan(f) ? "NaN" : f < 0 ? "-Infinity" : "Infinity");
     } else {
         jfloat_repr(f, text);
     }

@@ -49,9 +49,9 @@ typedef struct jcompile {
     jmp_buf fail;
 } jcompile;
 
-_Noreturn void jcompile_fail_nomem(jcompile *c);
-_Noreturn void jcompile_fail(jcompile *c, size_t at, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
+void jcompile_fail_nomem(jcompile *c) __attribute__((noreturn));
+void jcompile_fail(jcompile *c, size_t at, const char *fmt, ...)
+    __attribute__((noreturn, format(printf, 3, 4)));
 void *jcompile_alloc(jcompile *c, size_t n_bytes); /* zeroed; does not return NULL */
 
 void jinja_lex(jcompile *c);

@@ -547,7 +547,8 @@ static jv l_reverse(jrt *rt, jv v, const jargs *a)
 
 static jv l_copy(jrt *rt, jv v, const jargs *a)
 {
-    return jv_slice(rt, v, JV_NONE, JV_NONE, JV_NONE);
+    const jv all = JV_NONE;
+    return jv_slice(rt, v, all, all, all);
 }
 
 /* -- loops and cyclers ------------------------------------------------------------------------------------- */

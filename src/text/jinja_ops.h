@@ -8,7 +8,7 @@
 #include "text/jinja_value.h"
 
 const char *jv_type_name(jv v); /* of Python: "str", "NoneType" … */
-_Noreturn void jrt_fail_undefined(jrt *rt, jv undefined);
+void jrt_fail_undefined(jrt *rt, jv undefined) __attribute__((noreturn));
 static inline bool jv_is_number(jv v)
 {
     return v.type == J_BOOL || v.type == J_INT || v.type == J_FLOAT;

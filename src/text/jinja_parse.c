@@ -249,11 +249,11 @@ static jnode *parse_set(jparse *p, size_t at)
 /* (a, b=1): E_NAME nodes, their defaults in `a`. */
 static jnode *parse_signature(jparse *p)
 {
-    jnode *first = NULL, **end = &first;
+    jnode head = {0}, *last = &head;
     bool defaults = false;
     jparse_expect_op(p, '(');
     while (!jtok_is_op(p->tok, ')')) {
-        if (first) {
+        if (head.next) {
             jparse_expect_op(p, ',');
         }
         jnode *n = jparse_name_target(p);
@@ -263,11 +263,11 @@ static jnode *parse_signature(jparse *p)
         } else if (defaults) {
             jcompile_fail(p->c, n->at, "a parameter without a default stands behind one that has one");
         }
-        *end = n;
-        end = &n->next;
+        last->next = n;
+        last = n;
     }
     p->tok++;
-    return first;
+    return head.next;
 }
 
 /* A body in which varargs, kwargs and caller are the macro's own. */

@@ -20,8 +20,8 @@ typedef struct jparse {
 /* Parses all tokens of c and fills c->t. */
 void jinja_parse(jcompile *c);
 
-_Noreturn void jparse_fail(jparse *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-_Noreturn void jparse_unexpected(jparse *p, const char *wanted); /* wanted may be NULL */
+void jparse_fail(jparse *p, const char *fmt, ...) __attribute__((noreturn, format(printf, 2, 3)));
+void jparse_unexpected(jparse *p, const char *wanted) __attribute__((noreturn)); /* wanted may be NULL */
 jnode *jparse_node(jparse *p, jkind kind, size_t at);
 uint32_t jparse_sym(jparse *p, const char *s, size_t len);
 void jparse_deeper(jparse *p); /* undone with p->nesting-- */
@@ -44,7 +44,7 @@ typedef enum jtuple_flags {
 /* end: a name that ends it too, or NULL. */
 jnode *jparse_tuple(jparse *p, unsigned flags, const char *end);
 jnode *jparse_target(jparse *p, unsigned flags, const char *end);
-jnode *jparse_name_target(jparse *p); /* E_NAME */
+jnode *jparse_name_target(jparse *p) __attribute__((returns_nonnull)); /* E_NAME */
 jnode *jparse_filter(jparse *p, jnode *value, bool inline_start);
 
 #endif

@@ -80,10 +80,9 @@ static jnode *parse_product(jparse *p)
     jnode *left = parse_pow(p);
     while (jtok_is_op(p->tok, '*') || jtok_is_op(p->tok, '/') || jtok_is_op(p->tok, OP_FLOORDIV) ||
            jtok_is_op(p->tok, '%')) {
-        int op = p->tok->op;
-        size_t at = p->tok++->at;
-        left = two(p, E_BINARY, op, left, parse_pow(p));
-        left->at = (uint32_t)at;
+        const jtoken *t = p->tok++;
+        left = two(p, E_BINARY, t->op, left, parse_pow(p));
+        left->at = t->at;
     }
     return left;
 }
@@ -108,10 +107,9 @@ static jnode *parse_sum(jparse *p)
 {
     jnode *left = parse_concat(p);
     while (jtok_is_op(p->tok, '+') || jtok_is_op(p->tok, '-')) {
-        int op = p->tok->op;
-        size_t at = p->tok++->at;
-        left = two(p, E_BINARY, op, left, parse_concat(p));
-        left->at = (uint32_t)at;
+        const jtoken *t = p->tok++;
+        left = two(p, E_BINARY, t->op, left, parse_concat(p));
+        left->at = t->at;
     }
     return left;
 }

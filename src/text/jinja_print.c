@@ -15,7 +15,7 @@
 void jfloat_repr(double f, char out[JFLOAT_TEXT_MAX])
 {
     if (isnan(f) || isinf(f)) {
-        strcpy(out, isnan(f) ? "nan" : f < 0 ? "-inf" : "inf");
+        snprintf(out, JFLOAT_TEXT_MAX, "%s", isnan(f) ? "nan" : f < 0 ? "-inf" : "inf");
         return;
     }
     char e[JFLOAT_TEXT_MAX / 2];
@@ -25,9 +25,9 @@ void jfloat_repr(double f, char out[JFLOAT_TEXT_MAX])
             break;
         }
     }
-    int exponent = atoi(strchr(e, 'e') + 1);
+    int exponent = (int)strtol(strchr(e, 'e') + 1, NULL, 10);
     if (exponent < -4 || exponent >= 16) {
-        strcpy(out, e); /* d.ddde+XX, as Python */
+        snprintf(out, JFLOAT_TEXT_MAX, "%s", e); /* d.ddde+XX, as Python */
         return;
     }
     char digits[JFLOAT_TEXT_MAX / 2];

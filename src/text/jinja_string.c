@@ -181,7 +181,8 @@ void jbuild_text(jrt *rt, jbuild *b, const char *s)
 void jbuild_char(jrt *rt, jbuild *b, uint32_t cp, uint8_t mark)
 {
     char bytes[4];
-    jbuild_add(rt, b, bytes, utf8_encode(cp, bytes), mark);
+    size_t n = utf8_encode(cp, bytes);
+    jbuild_add(rt, b, bytes, n, mark);
 }
 
 void jbuild_repeat(jrt *rt, jbuild *b, const char *s, size_t n, size_t times, uint8_t mark)

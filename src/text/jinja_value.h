@@ -224,9 +224,9 @@ struct jrt {
 };
 
 /* ST_TEMPLATE at rt->at. */
-_Noreturn void jrt_fail(jrt *rt, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-_Noreturn void jrt_fail_nomem(jrt *rt);
-_Noreturn void jrt_raise(jrt *rt, const jstr *text); /* raise_exception */
+void jrt_fail(jrt *rt, const char *fmt, ...) __attribute__((noreturn, format(printf, 2, 3)));
+void jrt_fail_nomem(jrt *rt) __attribute__((noreturn));
+void jrt_raise(jrt *rt, const jstr *text) __attribute__((noreturn)); /* raise_exception */
 /* Work beyond the node being evaluated: fails above max_steps. */
 void jrt_charge(jrt *rt, uint64_t steps);
 void *jrt_alloc(jrt *rt, size_t n_bytes); /* zeroed, counted against max_bytes; does not return NULL */
