@@ -14,7 +14,7 @@ FOLDER = pathlib.Path(sys.argv.pop(2)).resolve()
 
 from serve_rig import GROUP, HERE, MODEL, SERVE, Daemon  # pylint: disable=wrong-import-position
 
-VERSIONS = {"openai": "6.30.1"}
+VERSIONS = {"openai": "6.30.1", "ai": "5.0.277", "@ai-sdk/openai-compatible": "1.0.61", "zod": "3.25.76"}
 INSTALL_S, RUN_S = 300, 280
 
 
@@ -72,6 +72,9 @@ class Clients(unittest.TestCase):
 
     def test_openai(self):
         self.run_client("openai_client.mjs")
+
+    def test_agent(self):
+        self.run_client("agent_client.mjs")
 
 
 if __name__ == "__main__":
