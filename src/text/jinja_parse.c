@@ -1,5 +1,6 @@
 #include "text/jinja_parse.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -257,6 +258,7 @@ static jnode *parse_signature(jparse *p)
             jparse_expect_op(p, ',');
         }
         jnode *n = jparse_name_target(p);
+        assert(n);
         if (jparse_skip_op(p, '=')) {
             n->a = jparse_expression(p);
             defaults = true;

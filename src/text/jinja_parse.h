@@ -44,7 +44,7 @@ typedef enum jtuple_flags {
 /* end: a name that ends it too, or NULL. */
 jnode *jparse_tuple(jparse *p, unsigned flags, const char *end);
 jnode *jparse_target(jparse *p, unsigned flags, const char *end);
-jnode *jparse_name_target(jparse *p) __attribute__((returns_nonnull)); /* E_NAME */
+jnode *jparse_name_target(jparse *p); /* E_NAME */
 jnode *jparse_filter(jparse *p, jnode *value, bool inline_start);
 
 #endif
