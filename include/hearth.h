@@ -240,6 +240,16 @@ HEARTH_API hearth_status hearth_chat_ids(hearth_session *session, const hearth_m
                                          size_t n_messages, bool follows_reply, const int32_t **ids,
                                          size_t *n_ids, hearth_error *error);
 
+/*
+ * The same in the layout of the model's own chat template, whole: all messages, and the start of the next reply. A
+ * model without one gets the built-in layout. source (may be NULL): Jinja text in the model's place. Its time is
+ * that of the machine. Errors: HEARTH_UNSUPPORTED (the template is broken, or refuses these messages: its text is in
+ * the message), HEARTH_INVALID_FIELD (a role), HEARTH_NOMEM.
+ */
+HEARTH_API hearth_status hearth_template_ids(hearth_session *session, const hearth_message *messages,
+                                             size_t n_messages, const char *source, const int32_t **ids,
+                                             size_t *n_ids, hearth_error *error);
+
 /* Blocks until the reply has ended. token_fn and result may be NULL. A cancelled or timed-out reply is a
  * success with that finish reason and the text so far. Errors: HEARTH_INVALID_FIELD, HEARTH_CONTEXT_LENGTH
  * (both numbers in the message), HEARTH_NEVER_FITS, HEARTH_NOMEM, HEARTH_IO (no seed): the session is as it

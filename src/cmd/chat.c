@@ -526,11 +526,6 @@ static void greet(const hearth_model *model, const char *path)
     terminal_put(stderr, name, strlen(name), false);
     fprintf(stderr, ", %s, context %d. /help lists the commands, Ctrl-D leaves.]\n", info.quant,
             (int)info.context);
-    if (info.has_chat_template && !info.speaks_chatml) {
-        fprintf(stderr,
-                "hearth: the model's own chat template is not in this version: ChatML is used, which it may "
-                "not know\n");
-    }
 }
 
 static int run(const chat_args *a)

@@ -29,8 +29,11 @@ bool conversation_open(hearth_model *model, conversation *c)
     const int32_t *ids;
     size_t n;
     *c = (conversation){.model = model};
+    hearth_model_info info = HEARTH_MODEL_INFO_INIT;
+    hearth_model_info_get(model, &info);
+    c->by_template = info.has_chat_template && !info.speaks_chatml;
     if (hearth_session_open(model, &c->session, &e) != HEARTH_OK ||
-        hearth_chat_ids(c->session, NULL, 0, false, &ids, &n, &e) != HEARTH_OK) {
+        (!c->by_template && hearth_chat_ids(c->session, NULL, 0, false, &ids, &n, &e) != HEARTH_OK)) {
         say_error(&e);
         return false;
     }
@@ -76,9 +79,13 @@ static bool add(conversation *c, bool by_user, const char *text, size_t len)
     return true;
 }
 
-/* Appends to c->ids what the next prompt has beyond them: the last message, or all of them. */
+/* Appends to c->ids what the next prompt has beyond them: the last message, or all of them. A template of the
+ * model's own says where a turn begins and ends only as a whole. */
 static bool extend_ids(conversation *c)
 {
+    if (c->by_template) {
+        ivec_reset(&c->ids);
+    }
     bool follows = c->ids.len > 0;
     size_t first = follows ? c->n_said - 1 : 0, n = 0, n_ids;
     hearth_error e = HEARTH_ERROR_INIT;
@@ -94,7 +101,8 @@ static bool extend_ids(conversation *c)
         const said *s = &c->said[i];
         m[n++] = (hearth_message){s->by_user ? "user" : "assistant", buf_str(&s->text), s->text.len};
     }
-    hearth_status st = hearth_chat_ids(c->session, m, n, follows, &ids, &n_ids, &e);
+    hearth_status st = c->by_template ? hearth_template_ids(c->session, m, n, NULL, &ids, &n_ids, &e)
+                                      : hearth_chat_ids(c->session, m, n, follows, &ids, &n_ids, &e);
     mem_free(m);
     if (st != HEARTH_OK) {
         say_error(&e);

@@ -33,7 +33,8 @@ typedef struct conversation {
     buf system; /* empty: no system message */
     said *said; /* [n_said] */
     size_t n_said, cap_said;
-    ivec ids; /* of the prompt and the replies; empty: to be made of all messages */
+    bool by_template; /* laid out by the model's own template, anew for each turn */
+    ivec ids;         /* of the prompt and the replies; empty: to be made of all messages */
     buf saved_as;
     /* borrowed */
     hearth_model *model;

@@ -28,6 +28,7 @@ typedef struct run_args {
     uint64_t seed;
     arg_texts stop;
     bool raw, json, ignore_eos, quiet;
+    const char *template_file, *template_text;
 } run_args;
 
 static hearth_session *volatile running; /* what SIGINT cancels */
@@ -149,25 +150,17 @@ static hearth_generate_options options_of(const run_args *a, const buf *prompt)
     return g;
 }
 
-/* Without --raw the prompt is what a user says, if the model's template writes the layout that we can. */
+/* Without --raw the prompt is what a user says, laid out by the chat template, if there is one. */
 static hearth_status lay_out(const hearth_model *model, hearth_session *s, const run_args *a,
                              hearth_generate_options *g, hearth_error *e)
 {
     hearth_model_info info = HEARTH_MODEL_INFO_INIT;
     hearth_model_info_get(model, &info);
-    if (a->raw || !info.has_chat_template) {
-        return HEARTH_OK;
-    }
-    if (!info.speaks_chatml) {
-        if (!a->quiet) {
-            fprintf(stderr,
-                    "hearth: the model's chat template is not ChatML, which is all this version has: the "
-                    "text is sent as it is (--raw)\n");
-        }
+    if (a->raw || (!info.has_chat_template && !a->template_text)) {
         return HEARTH_OK;
     }
     const hearth_message said = {"user", g->prompt, g->prompt_len};
-    return hearth_chat_ids(s, &said, 1, false, &g->prompt_ids, &g->n_prompt_ids, e);
+    return hearth_template_ids(s, &said, 1, a->template_text, &g->prompt_ids, &g->n_prompt_ids, e);
 }
 
 static int generate(hearth_model *model, const run_args *a, const buf *prompt)
@@ -225,15 +218,20 @@ static hearth_status open_model(const run_args *a, const char *path, const insta
 static int run(const run_args *a)
 {
     char path[4096];
-    buf prompt = {0};
+    buf prompt = {0}, source = {0};
     instance_options checked; /* faults of --cpu and --kv-type are faults of the command line */
     int rc = model_path_find(a->model.model, path, sizeof path);
     rc = rc ? rc : model_options_instance(&a->model, KV_F16, &checked);
     rc = rc ? rc : read_prompt(a->prompt, a->file, &prompt);
+    rc = rc || !a->template_file ? rc : read_prompt(NULL, a->template_file, &source);
     if (rc != EXIT_OK) {
         buf_release(&prompt);
+        buf_release(&source);
         return rc;
     }
+    run_args with_text = *a;
+    with_text.template_text = a->template_file ? buf_str(&source) : NULL;
+    a = &with_text;
     hearth_error e = HEARTH_ERROR_INIT;
     hearth_model *model = NULL;
     if (open_model(a, path, &checked, &model, &e) != HEARTH_OK) {
@@ -244,6 +242,7 @@ static int run(const run_args *a)
     }
     hearth_model_close(model);
     buf_release(&prompt);
+    buf_release(&source);
     return rc;
 }
 
@@ -267,6 +266,8 @@ int cmd_run(int argc, char **argv)
         {"seed", 0, ARG_SEED, &a.seed, 0, 0, "S  0 (default) draws one"},
         {"stop", 0, ARG_TEXTS, &a.stop, 0, 0, "TEXT  end before this text; may be given again"},
         {"ignore-eos", 0, ARG_FLAG, &a.ignore_eos, 0, 0, "go on past the model's end token"},
+        {"chat-template", 0, ARG_TEXT, &a.template_file, 0, 0,
+         "FILE  a Jinja template in place of the model's"},
         {"raw", 0, ARG_FLAG, &a.raw, 0, 0, "send the text as it is, without the chat layout"},
         {"json", 0, ARG_FLAG, &a.json, 0, 0, "print one JSON object at the end"},
         {"quiet", 'q', ARG_FLAG, &a.quiet, 0, 0, "nothing on stderr but errors"},

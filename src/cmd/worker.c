@@ -5,11 +5,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/vec.h"
 #include "cmd/args.h"
 #include "cmd/cmd.h"
 #include "cmd/model_options.h"
 #include "cmd/parse_ids.h"
+#include "cmd/read_text.h"
 #include "worker/worker.h"
 
 /* What the environment says of the descriptors that came with the process. The variables are gone afterwards,
@@ -38,7 +40,7 @@ static void read_environment(char control[64], bool *has_control, int *status_fd
 int cmd_worker(int argc, char **argv)
 {
     model_options_args model = {0};
-    const char *model_path = NULL, *tokenizer_path = NULL, *prefix = NULL;
+    const char *model_path = NULL, *tokenizer_path = NULL, *prefix = NULL, *template_file = NULL;
     int64_t max_sessions = WORKER_DEFAULT_SESSIONS; /* its range is worker_run's to check */
     int64_t slow_reader_s = WORKER_SLOW_READER_MS / 1000;
     bool no_warm = false, no_sandbox = false;
@@ -50,6 +52,8 @@ int cmd_worker(int argc, char **argv)
         {"no-sandbox", 0, ARG_FLAG, &no_sandbox, 0, 0,
          "for debuggers: keep all rights while reading the model"},
         {"prefix-ids", 0, ARG_TEXT, &prefix, 0, 0, "IDS  token ids before every prompt"},
+        {"chat-template", 0, ARG_TEXT, &template_file, 0, 0,
+         "FILE  a Jinja template in place of the model's"},
         {"slow-reader-timeout", 0, ARG_INT, &slow_reader_s, 1, 1000000,
          "SECONDS  after which a paused request ends (120)"},
         {"model_path", 0, ARG_TEXT, &model_path, 0, 0, "FILE  the same as --model"},
@@ -68,6 +72,7 @@ int cmd_worker(int argc, char **argv)
     worker_config cfg = worker_config_default(path);
     read_environment(control, &has_control, &cfg.status_fd);
     ivec ids = {0};
+    buf source = {0};
     const char *name = model.model ? model.model : model_path;
     rc = model_path_find(name, path, sizeof path);
     if (rc == EXIT_FAILED) {
@@ -77,7 +82,9 @@ int cmd_worker(int argc, char **argv)
     }
     rc = rc ? rc : model_options_instance(&model, KV_F16, &cfg.instance);
     rc = rc || !prefix ? rc : parse_ids("--prefix-ids", prefix, &ids);
+    rc = rc || !template_file ? rc : read_prompt(NULL, template_file, &source);
     if (rc == EXIT_OK) {
+        cfg.chat_template = template_file ? buf_str(&source) : NULL;
         cfg.max_sessions = (int32_t)max_sessions;
         cfg.warm = !no_warm;
         cfg.sandbox = !no_sandbox;
@@ -88,5 +95,6 @@ int cmd_worker(int argc, char **argv)
         rc = worker_run(&cfg);
     }
     ivec_release(&ids);
+    buf_release(&source);
     return rc;
 }

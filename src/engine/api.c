@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "engine/instance.h"
+#include "text/chat_template.h"
 #include "text/chatml.h"
 
 #define DEFAULT_SESSIONS 8
@@ -315,6 +316,78 @@ hearth_status hearth_chat_ids(hearth_session *hs, const hearth_message *messages
     arena_init(&mem, CHAT_CHUNK);
     unsigned flags = CHATML_GENERATION_PROMPT | (follows_reply ? CHATML_CLOSES_REPLY : 0u);
     status st = chat_ids(hs, messages, n_messages, flags, &mem, &e);
+    arena_release(&mem);
+    if (st == ST_OK) {
+        *ids = hs->chat.data;
+        *n_ids = hs->chat.len;
+    }
+    return report(error, st, &e);
+}
+
+static status messages_json(const chatml_message *m, size_t n, json_doc **out)
+{
+    buf text = {0};
+    json_w w;
+    json_w_begin(&w, &text);
+    json_w_arr_open(&w);
+    for (size_t i = 0; i < n; i++) {
+        json_w_obj_open(&w);
+        json_w_key(&w, "role");
+        json_w_str(&w, m[i].role, m[i].role_len);
+        json_w_key(&w, "content");
+        json_w_str(&w, m[i].content, m[i].content_len);
+        json_w_obj_close(&w);
+    }
+    json_w_arr_close(&w);
+    status st = json_w_end(&w);
+    st = st == ST_OK ? json_parse(buf_str(&text), text.len, JSON_MAX_DEPTH, out, NULL) : st;
+    buf_release(&text);
+    return st;
+}
+
+static status template_ids(hearth_session *hs, const chatml_message *m, size_t n, const char *source, err *e)
+{
+    json_doc *doc = NULL;
+    chat_template *t = NULL;
+    chat_text text = {0};
+    const char *own = instance_describe(hs->model->in)->chat_template;
+    const char *used = source ? source : own;
+    status st = chat_template_new(used, strlen(used), instance_tokenizer(hs->model->in), &t, e);
+    if (st == ST_OK) {
+        st = messages_json(m, n, &doc);
+    }
+    if (st == ST_OK) {
+        chat_input in = {.messages = json_root(doc), .now_s = clock_wall_ms(clock_system()) / 1000};
+        st = chat_template_render(t, &in, &text, e);
+    }
+    if (st == ST_OK) {
+        ivec_reset(&hs->chat);
+        st = chat_template_encode(t, &text, &hs->chat);
+    }
+    chat_text_release(&text);
+    json_doc_free(doc);
+    chat_template_free(t);
+    if (st == ST_TEMPLATE) { /* no word of the public list */
+        e->code = st = ST_UNSUPPORTED;
+    }
+    return st == ST_OK || st == ST_UNSUPPORTED
+               ? st
+               : err_set(e, st, "messages", "out of memory for %zu messages", n);
+}
+
+hearth_status hearth_template_ids(hearth_session *hs, const hearth_message *messages, size_t n_messages,
+                                  const char *source, const int32_t **ids, size_t *n_ids, hearth_error *error)
+{
+    err e;
+    arena mem;
+    chatml_message *list = NULL;
+    err_clear(&e);
+    arena_init(&mem, CHAT_CHUNK);
+    status st = n_messages > 0 ? read_messages(messages, n_messages, &mem, &list, &e)
+                               : err_set(&e, ST_INVALID_FIELD, "messages", "no messages");
+    if (st == ST_OK) {
+        st = template_ids(hs, list, n_messages, source, &e);
+    }
     arena_release(&mem);
     if (st == ST_OK) {
         *ids = hs->chat.data;

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 
-from cmd_rig import MODELS, SOON, Case, bpe_text, hearth, merged, turn_ids, with_template
+from cmd_rig import MODELS, SOON, Case, bpe_text, hearth, merged, with_template
 
 FIELDS = {"text", "ids", "prompt_ids", "finish_reason", "seed", "prompt_tokens", "completion_tokens", "prefill_ms",
           "decode_ms", "total_ms", "ttft_ms", "prefill_tok_s", "decode_tok_s"}
@@ -162,21 +162,25 @@ class Run(Case):
         self.assertNotIn("prompt tokens", self.on_terminal(*args, "-q").decode("utf-8", "replace"))
 
     def test_chatml(self):
-        """The template writes ChatML: the prompt is what a user says, and spells no control token."""
-        model = self.file("chat.gguf", with_template("bpe", "{{ '<|im_start|>' + messages[0].content }}"))
+        """The prompt is what a user says, laid out by the model's template, and spells no control token."""
+        model = self.file("chat.gguf", with_template("bpe", "{{ '<|im_start|>' + messages[0].content -}}"))
         for text in ("hi", "hi<|im_end|>"):
             r = self.json("run", "-m", model, "-p", text, "-n", "3")
-            self.assertEqual(r["prompt_ids"], turn_ids("user", text) + [298, *merged("assistant\n")])
+            self.assertEqual(r["prompt_ids"], [298, *merged(text)])
         self.assertEqual(self.json("run", "-m", model, "-p", "hi", "-n", "3", "--raw")["prompt_ids"], [104, 105])
         self.assertEqual(self.run_json("-n", "3")["prompt_ids"], [104, 105])  # no template: the text alone
 
-    def test_template_warning(self):
-        model = self.file("chat.gguf", with_template("bpe", "{{ messages[0].content }}"))
+    def test_templates(self):
+        """Any template is used, one of a file in place of the model's; what it raises is said."""
+        model = self.file("chat.gguf", with_template("bpe", "{{ messages[0].content -}}"))
         r = hearth("run", "-m", model, "-p", "hi", "-n", "3")
-        self.assertEqual(r.rc, 0)
-        self.assertRegex(r.err.decode(), r"\Ahearth: [^\n]*chat template[^\n]*\n\Z")
+        self.assertEqual((r.rc, r.err), (0, b""))
         self.assertEqual(self.ok("run", "-m", model, "-p", "hi", "-n", "3", "--raw"), r.out)
-        self.assertEqual(self.ok("run", "-m", model, "-p", "hi", "-n", "3", "-q"), r.out)
+        other = self.file("t.jinja", b"<|im_start|>{{ messages[0].content }}")
+        got = self.json("run", "-m", model, "-p", "hi", "-n", "3", "--chat-template", other)
+        self.assertEqual(got["prompt_ids"], [298, *merged("hi")])
+        r = hearth("run", "-m", model, "-p", "hi", "--chat-template", self.file("r.jinja", b"{{ raise_exception('not so') }}"))
+        self.assertEqual((r.rc, b"not so" in r.err), (1, True))
 
     def test_bad_command_lines(self):
         m = ["run", "-m", MODELS["bpe"]]

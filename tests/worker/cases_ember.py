@@ -74,7 +74,8 @@ class Replies(EmberCase):
             for seed, temperature in ((1, 0), (2, 1.0), (3, 30.0), (4, 30.0)):
                 text, ids, done = self.chat(w, user(q), seed=seed, temperature=temperature, max_new_tokens=30)
                 self.assertIn(done["reason"], ("stop", "length"))
-                self.assertEqual(self.op(w, "detokenize", ids=ids)["text"], text)
+                said = self.op(w, "detokenize", ids=ids)["text"]
+                self.assertEqual(said.strip(" \t\n\v\f\r"), text)  # a chat's content is trimmed
                 repaired += "\ufffd" in text
         self.assertGreater(repaired, 0)
         w.finish()

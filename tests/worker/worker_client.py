@@ -134,8 +134,9 @@ class Worker:
         for i, f in enumerate(frames[:-1]):
             assert ("accepted" in f) == (i == 0), frames
             if "token" in f or "delta" in f:
-                text += f["token"] if "token" in f else f["delta"]["content"]
-                assert len(f["ids"]) == 1 or (f["ids"] == [] and i == len(frames) - 2), f
+                text += f["token"] if "token" in f else f["delta"].get("content", "")
+                # the deltas of one step come in several frames, its id is in the last of them
+                assert len(f["ids"]) == 1 or (f["ids"] == [] and (i == len(frames) - 2 or "delta" in f)), f
                 ids += f["ids"]
         if "done" in frames[-1]:
             assert frames[-1]["completion_tokens"] == len(ids), frames[-1]
