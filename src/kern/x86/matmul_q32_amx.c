@@ -13,7 +13,8 @@
  *
  * A step is one chunk of eight blocks of one panel with one tile of 16 rows: V of this step, T of the next one
  * and U of a later chunk, block by block in turns. Between the chunks of a panel the accumulators of a tile of
- * rows wait in a scratch. A chunk at the end of k may be shorter: T then repeats a block that nobody reads.
+ * rows wait in a scratch. One tile of rows alone takes its panels three by three, chunk by chunk: three streams of
+ * weights are read faster than one, and the products are little slower than memory then. A chunk at the end of k may be shorter: T then repeats a block that nobody reads.
  *
  * Multiplications, fma and conversions run at half rate near tile instructions, additions do not (measured). So
  * (float)C is one integer and one float addition: with magic = 1.5 * 2^23, as_float(C + bits(magic)) - magic is
@@ -41,7 +42,9 @@
 
 #define CLEAN_BLOCKS 1024 /* k up to 32,768; above that the time is not worth the memory */
 
-#define PREFETCH_AHEAD 8192 /* bytes of packed weights, from what U reads, into the second cache */
+#define GROUP         3    /* panels side by side where there is one tile of rows */
+#define AHEAD         8192 /* bytes from what U reads to what is fetched into the second cache */
+#define AHEAD_GROUPED 3072 /* the same in each panel of a group */
 
 #define LINE_BYTES 64
 #define AND_OR     0xEA /* (a & b) | c */
@@ -72,7 +75,6 @@ typedef struct step {
     bool last;           /* then y is written */
     __mmask16 lanes;     /* of y */
     size_t n_rows;       /* of y */
-    size_t output;       /* the panel's first, from the call's */
     float *y;            /* of that output and the tile's first row */
     size_t y_stride;
     bool stream; /* y is written past the caches: whole lines */
@@ -84,6 +86,7 @@ typedef struct step {
     scales *later;
     size_t n_later; /* of the chunk at units */
     const uint8_t *units;
+    size_t ahead; /* bytes from there to what is fetched */
     size_t unit_bytes;
 } step;
 
@@ -278,12 +281,12 @@ AMX_INLINE void vector_stage(const int32_t (*isums)[KERN_PANEL], const scales *w
     }
 }
 
-AMX_INLINE void unpack_stage(const uint8_t *units, int8_t (*lines)[LINE_BYTES], scales *later, size_t j,
-                             unpack_fn unpack, size_t unit_bytes)
+AMX_INLINE void unpack_stage(const uint8_t *units, size_t ahead, int8_t (*lines)[LINE_BYTES], scales *later,
+                             size_t j, unpack_fn unpack, size_t unit_bytes)
 {
     const uint8_t *unit = units + j * unit_bytes;
     for (size_t at = 0; at < unit_bytes; at += LINE_BYTES) {
-        _mm_prefetch((const char *)((uintptr_t)unit + PREFETCH_AHEAD + at), _MM_HINT_T1);
+        _mm_prefetch((const char *)((uintptr_t)unit + ahead + at), _MM_HINT_T1);
     }
     unpack(unit, lines, later->d[j], later->m[j]);
 }
@@ -329,7 +332,7 @@ AMX_INLINE void accumulators_store(const step *s, const __m512 *acc)
         }                                                                                    \
         TILE_STAGE(ring, lines, codes_at(q, full || (j) < s->n_next ? (j) : 0), j, c, a, b); \
         if (unpack && (full || (j) < s->n_later)) {                                          \
-            unpack_stage(units, lines[j], later, j, unpack, unit_bytes);                     \
+            unpack_stage(units, ahead, lines[j], later, j, unpack, unit_bytes);              \
         }                                                                                    \
     } while (0)
 
@@ -348,6 +351,7 @@ AMX_INLINE void step_run(const step *s, unpack_fn unpack, size_t unit_bytes, con
     const int8_t *const q = s->q_next;
     scales *const later = s->later;
     const uint8_t *const units = s->units;
+    const size_t ahead = s->ahead;
     __m512 acc[ROWS];
     accumulators_load(s, acc);
     STAGES(0, 0, 4, 6);
@@ -408,6 +412,7 @@ typedef struct scratch {
 typedef struct pass {
     const format *f;
     const uint8_t *units; /* of the first panel; those of the others follow */
+    size_t group;         /* panels side by side */
     size_t n_panels;
     size_t n_blocks; /* of a panel */
     size_t n_chunks;
@@ -437,29 +442,51 @@ static inline void step_set_next(const pass *p, size_t c, size_t t, step *s)
     s->q_next = p->q + t * p->tile_bytes + c * (CHUNK / 2 * ROWS * KERN_ACT_RUN);
 }
 
-/* V: tile t of the chunk of which the rest is set. */
-static inline void step_set_now(const pass *p, size_t c, size_t t, step *s)
+/* A chunk of a panel. */
+typedef struct visit {
+    size_t panel, chunk;
+} visit;
+
+/* Chunk by chunk of a group's panels, or past the last panel. */
+static inline visit visit_after(const pass *p, visit v)
+{
+    const size_t first = v.panel / p->group * p->group;
+    const size_t end = first + p->group < p->n_panels ? first + p->group : p->n_panels;
+    if (v.panel + 1 < end) {
+        return (visit){v.panel + 1, v.chunk};
+    }
+    return v.chunk + 1 < p->n_chunks ? (visit){first, v.chunk + 1} : (visit){end, 0};
+}
+
+/* V: tile t of the chunk at v, of which the rest is set. */
+static inline void step_set_now(const pass *p, visit v, size_t t, step *s)
 {
     const size_t n_rows = p->n_rows - t * ROWS;
     const bool cleaned = n_rows < ROWS && p->n_blocks <= CLEAN_BLOCKS;
-    const size_t at = ((cleaned ? 0 : t * p->n_blocks) + c * CHUNK) * ROWS;
+    const size_t at = ((cleaned ? 0 : t * p->n_blocks) + v.chunk * CHUNK) * ROWS;
     s->d_act = (cleaned ? p->mem->d_clean[0] : p->d_act) + at;
     s->totals = (cleaned ? p->mem->totals_clean[0] : p->totals) + at;
-    s->acc = p->mem->acc[t];
-    s->y = p->y + s->output + t * ROWS * p->y_stride;
+    s->acc = p->mem->acc[p->group > 1 ? v.panel % p->group : t];
+    s->y = p->y + v.panel * KERN_PANEL + t * ROWS * p->y_stride;
     s->n_rows = n_rows < ROWS ? n_rows : ROWS;
     s->stream = p->stream && n_rows >= ROWS && s->lanes == 0xFFFF;
 }
 
-/* U: chunk c of a panel, which is chunk g of the pass, the one behind the last that was unpacked. */
-static inline void step_set_later(const pass *p, size_t g, size_t c, step *s)
+/* U: the chunk at v, which is the pass's number g. */
+static inline void step_set_later(const pass *p, size_t g, visit v, step *s)
 {
     s->unpack = NULL;
-    if (g < p->n_panels * p->n_chunks) {
+    if (v.panel < p->n_panels) {
+        const size_t panel_bytes = p->n_blocks * p->f->unit_bytes;
+        const size_t at = v.chunk * CHUNK * p->f->unit_bytes;
         s->unpack = p->f->unpack;
-        s->units += s->n_later * p->f->unit_bytes;
+        s->units = p->units + v.panel * panel_bytes + at;
+        s->ahead = p->group == 1 ? AHEAD : AHEAD_GROUPED;
+        if (at + s->ahead >= panel_bytes) { /* behind a panel's end: the one that takes its place */
+            s->ahead += (p->group - 1) * panel_bytes;
+        }
         s->later = &p->mem->scales[g % 2];
-        s->n_later = blocks_of(p, c);
+        s->n_later = blocks_of(p, v.chunk);
     }
 }
 
@@ -474,68 +501,59 @@ static inline void step_do(const format *f, const step *s)
     }
 }
 
-static inline size_t chunk_after(const pass *p, size_t c)
-{
-    return c + 1 < p->n_chunks ? c + 1 : 0;
-}
-
 /* U of the first chunk; T of its first tile, with U of the second chunk where that is the only tile. No V. */
 static void pass_start(const pass *p, step *s)
 {
-    s->n_later = blocks_of(p, 0);
-    for (size_t b = 0; b < s->n_later; b++) {
-        p->f->unpack(s->units + b * p->f->unit_bytes, s->lines[b], p->mem->scales[0].d[b],
+    const visit start = {0, 0};
+    for (size_t b = 0; b < blocks_of(p, 0); b++) {
+        p->f->unpack(p->units + b * p->f->unit_bytes, s->lines[b], p->mem->scales[0].d[b],
                      p->mem->scales[0].m[b]);
     }
     s->first = true;
     s->acc = p->mem->acc[0];
     step_set_next(p, 0, 0, s);
     if (p->n_tiles == 1) {
-        step_set_later(p, 1, chunk_after(p, 0), s);
+        step_set_later(p, 1, visit_after(p, start), s);
     }
     step_do(p->f, s);
 }
 
 /*
- * The chunks of a pass are numbered through by g, those of a panel by c. U of a chunk goes with the T of the last
- * tile of the chunk before.
+ * The chunks of a pass are numbered by g. U of a chunk goes with the T of the last tile of the chunk before.
  */
 static void pass_run(const pass *p)
 {
-    const size_t total = p->n_panels * p->n_chunks;
     step s = {.ring = p->mem->ring,
               .lines = p->mem->lines,
-              .units = p->units,
               .unit_bytes = p->f->unit_bytes,
               .y_stride = p->y_stride};
     pass_start(p, &s);
-    for (size_t g = 0, c = 0; g < total; g++) {
-        const size_t c1 = chunk_after(p, c);
-        const bool last_panel = g + p->n_chunks >= total;
+    visit next = {0, 0};
+    for (size_t g = 0; next.panel < p->n_panels; g++) {
+        const visit v = next;
+        next = visit_after(p, v);
         s.now = &p->mem->scales[g % 2];
-        s.n_now = blocks_of(p, c);
-        s.first = c == 0;
-        s.last = c1 == 0;
-        s.lanes = last_panel ? p->last_lanes : (__mmask16)0xFFFF;
+        s.n_now = blocks_of(p, v.chunk);
+        s.first = v.chunk == 0;
+        s.last = v.chunk + 1 == p->n_chunks;
+        s.lanes = v.panel + 1 == p->n_panels ? p->last_lanes : (__mmask16)0xFFFF;
         for (size_t t = 0; t < p->n_tiles; t++) {
-            step_set_now(p, c, t, &s);
+            step_set_now(p, v, t, &s);
             s.unpack = NULL;
             if (t + 1 < p->n_tiles) {
-                step_set_next(p, c, t + 1, &s);
+                step_set_next(p, v.chunk, t + 1, &s);
                 if (t + 2 == p->n_tiles) {
-                    step_set_later(p, g + 1, c1, &s);
+                    step_set_later(p, g + 1, next, &s);
                 }
-            } else if (g + 1 <
-                       total) { /* else T repeats itself: what counts is the store of its last results */
-                step_set_next(p, c1, 0, &s);
+            } else if (next.panel < p->n_panels) { /* else T repeats itself: what counts is the store of its
+                                                      last results */
+                step_set_next(p, next.chunk, 0, &s);
                 if (p->n_tiles == 1) {
-                    step_set_later(p, g + 2, chunk_after(p, c1), &s);
+                    step_set_later(p, g + 2, visit_after(p, next), &s);
                 }
             }
             step_do(p->f, &s);
         }
-        s.output += s.last ? KERN_PANEL : 0;
-        c = c1;
     }
 }
 
@@ -576,6 +594,7 @@ static void product(const format *f, const kern_matrix *w, const kern_act *a, si
         const pass p = {
             .f = f,
             .units = (const uint8_t *)w->packed + n0 / KERN_PANEL * a->n_blocks * f->unit_bytes,
+            .group = tiles == 1 ? GROUP : 1,
             .n_panels = n_panels,
             .n_blocks = a->n_blocks,
             .n_chunks = (a->n_blocks + CHUNK - 1) / CHUNK,
