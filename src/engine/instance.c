@@ -1,5 +1,7 @@
 #include "engine/instance.h"
 
+#include <float.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -213,6 +215,39 @@ static status open_engine(instance *in, const instance_source *s, const instance
     return engine_new(&cfg, &in->en, e);
 }
 
+static instance_number said_float(const gguf_file *f, const char *key)
+{
+    float x;
+    char text[32];
+    if (gguf_get_f32(f, key, &x, NULL) != ST_OK) {
+        return (instance_number){.said = false};
+    }
+    for (int digits = 1; digits <= FLT_DECIMAL_DIG; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, (double)x);
+        if (strtof(text, NULL) == x) {
+            break;
+        }
+    }
+    return (instance_number){.said = true, .value = strtod(text, NULL)};
+}
+
+static instance_number said_int(const gguf_file *f, const char *key)
+{
+    uint64_t i = 0;
+    bool said = gguf_get_u64(f, key, &i, NULL) == ST_OK;
+    return (instance_number){.said = said, .value = (double)i};
+}
+
+static void describe_sampling(const gguf_file *f, instance_info *i)
+{
+    i->temperature = said_float(f, "general.sampling.temp");
+    i->top_p = said_float(f, "general.sampling.top_p");
+    i->top_k = said_int(f, "general.sampling.top_k");
+    i->min_p = said_float(f, "general.sampling.min_p");
+    i->repetition_penalty = said_float(f, "general.sampling.penalty_repeat");
+    i->repeat_last_n = said_int(f, "general.sampling.penalty_last_n");
+}
+
 static status describe(instance *in, err *e)
 {
     instance_info *i = &in->info;
@@ -223,6 +258,7 @@ static status describe(instance *in, err *e)
     i->bytes_per_token = model_bytes_per_token(in->model);
     i->file_bytes = gguf_file_bytes(in->file);
     i->n_vocab = (int32_t)model_shape_of(in->model)->n_vocab;
+    describe_sampling(in->file, i);
     status st = read_string(in, "general.name", &i->name);
     if (st == ST_OK) {
         st = read_string(in, "tokenizer.chat_template", &i->chat_template);

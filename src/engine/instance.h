@@ -58,6 +58,11 @@ typedef struct instance_options {
 instance_options instance_options_default(
     void); /* best set, f16, all threads, 8 sequences, warm, no folder */
 
+typedef struct instance_number { /* what a model file may say of sampling: general.sampling.* */
+    bool said;
+    double value; /* of a float the shortest decimal that reads back as it */
+} instance_number;
+
 typedef struct instance_info { /* strings live as long as the instance */
     const char *arch;
     const char *name;  /* general.name, "" if absent */
@@ -73,6 +78,7 @@ typedef struct instance_info { /* strings live as long as the instance */
     size_t kv_pages;
     size_t kv_page_bytes;
     const char *chat_template; /* "" if absent; NUL-terminated copy */
+    instance_number temperature, top_p, top_k, min_p, repetition_penalty, repeat_last_n;
 } instance_info;
 
 typedef struct instance instance;

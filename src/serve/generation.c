@@ -25,7 +25,7 @@ status generation_begin(generation *g, wire_op op, const char *body, size_t len,
     arena_init(&g->mem, ARENA_CHUNK_BYTES);
     g->doc = doc;
     g->common = wire_request_default(op);
-    g->common.temperature = 1; /* the API's default; the wire's is greedy */
+    g->common.temperature = GENERATION_TEMPERATURE; /* the API's default; the wire's is greedy */
     g->seed = drawn_seed;
     g->n = 1;
     return ST_OK;
@@ -272,6 +272,35 @@ bool generation_read_shared(generation *g, err *e)
            fields_text(root, "user", &user, &len, e) && read_n_and_seed(g, root, e) &&
            read_sampling(&g->common, root, e) && read_stops(g, root, e) && read_stop_ids(g, root, e) &&
            read_bias(g, root, e) && read_stream(g, root, e) && read_own(g, root, e);
+}
+
+void generation_default_sampling(wire_request *r, const json *root, const frame_sampling *s)
+{
+    double *const numbers[FRAME_SAMPLING_COUNT] = {[FRAME_SAMPLING_temperature] = &r->temperature,
+                                                   [FRAME_SAMPLING_top_p] = &r->top_p,
+                                                   [FRAME_SAMPLING_min_p] = &r->min_p,
+                                                   [FRAME_SAMPLING_repetition_penalty] =
+                                                       &r->repetition_penalty};
+    int32_t *const integers[FRAME_SAMPLING_COUNT] = {
+        [FRAME_SAMPLING_top_k] = &r->top_k, [FRAME_SAMPLING_repeat_last_n] = &r->repeat_last_n};
+    static const char *const names[FRAME_SAMPLING_COUNT] = {
+#define X(name) [FRAME_SAMPLING_##name] = #name,
+        FRAME_SAMPLING_NUMBERS(X)
+#undef X
+    };
+    for (size_t i = 0; i < FRAME_SAMPLING_COUNT; i++) {
+        bool from_model = (s->said & 1u << i) && !fields_get(root, names[i]);
+        if (from_model && numbers[i]) {
+            *numbers[i] = s->value[i];
+        } else if (from_model) {
+            *integers[i] = (int32_t)s->value[i];
+        }
+    }
+}
+
+void generation_adopt_sampling(generation *g, const frame_sampling *s)
+{
+    generation_default_sampling(&g->common, json_root(g->doc), s);
 }
 
 size_t generation_n_choices(const generation *g)

@@ -25,8 +25,10 @@
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/status.h"
+#include "wire/frame.h"
 #include "wire/request.h"
 
+#define GENERATION_TEMPERATURE 1 /* where neither request nor model says one */
 #define GENERATION_MAX_N       16
 #define GENERATION_MAX_CHOICES 128 /* n for each of all prompts */
 #define GENERATION_MAX_STOPS   1000
@@ -65,6 +67,10 @@ status generation_begin(generation *g, wire_op op, const char *body, size_t len,
 void generation_release(generation *g);
 /* The shared fields, after n_prompts is known. False: *e says why. */
 bool generation_read_shared(generation *g, err *e);
+/* What the body does not say of sampling is as the model says. */
+void generation_adopt_sampling(generation *g, const frame_sampling *s);
+/* The same of a request; root NULL: of one that says nothing. */
+void generation_default_sampling(wire_request *r, const json *root, const frame_sampling *s);
 size_t generation_n_choices(const generation *g);
 /* Appends the line of choice i, '\n' included, without its deadline. ST_NOMEM, ST_BAD_REQUEST (longer than the
  * wire allows): line is as it was. */

@@ -51,10 +51,11 @@ typedef struct generation_run {
     answer_head head;
     uint64_t created_ns;
     bool stream, include_usage, progress, echo, has_logprobs;
-    bool failed;           /* memory was out: ends from the timer */
-    bool slow;             /* the client reads too slowly */
-    bool has_first;        /* a token has come */
-    size_t shown_position; /* in the last progress comment; SIZE_MAX = none yet */
+    bool failed;               /* memory was out: ends from the timer */
+    bool slow;                 /* the client reads too slowly */
+    bool has_first;            /* a token has come */
+    double temperature, top_p; /* in force */
+    size_t shown_position;     /* in the last progress comment; SIZE_MAX = none yet */
     size_t per_prompt, n_choices, n_ended;
 
     /* owned */

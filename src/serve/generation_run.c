@@ -401,6 +401,8 @@ static status fill(generation_run *r, generation *g, err *e)
     r->echo = g->echo;
     r->has_logprobs = g->common.top_logprobs >= 0;
     r->shown_position = SIZE_MAX;
+    r->temperature = g->common.temperature;
+    r->top_p = g->common.top_p;
     r->request = g->request;
     g->request = (buf){0};
     r->sse.conn = r->conn;
@@ -441,6 +443,9 @@ static status make_run(const api_context *api, const generation_route *route, ht
     }
     st = find_service(api, &g, &service, e);
     if (st == ST_OK) {
+        service_info info;
+        service_read(service, &info);
+        generation_adopt_sampling(&g, &info.model.sampling);
         generation_run *r = mem_calloc(1, sizeof *r + generation_n_choices(&g) * sizeof r->choices[0]);
         if (!r) {
             st = err_set(e, ST_NOMEM, NULL, "out of memory");

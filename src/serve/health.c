@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "serve/api_reply.h"
+#include "serve/generation.h"
 #include "wire/status_page.h"
 
 static const char *state_name(service_state s)
@@ -107,18 +108,27 @@ void health_reply(const api_context *api, http_conn *c)
     api_reply_take(c, 503, &out, json_w_end(&w));
 }
 
-/* What a request that names none of them gets. */
-static void put_sampling(json_w *w)
+static void put_f64(json_w *w, const char *key, double v)
 {
+    json_w_key(w, key);
+    json_w_f64(w, v);
+}
+
+/* What a request that names none of them gets. */
+static void put_sampling(json_w *w, const frame_sampling *sampling)
+{
+    wire_request r = wire_request_default(WIRE_CHAT);
+    r.temperature = GENERATION_TEMPERATURE;
+    generation_default_sampling(&r, NULL, sampling);
     json_w_key(w, "sampling");
     json_w_obj_open(w);
-    put_u64(w, "temperature", 1);
-    put_u64(w, "top_p", 1);
-    put_u64(w, "top_k", 0);
-    put_u64(w, "min_p", 0);
-    put_u64(w, "repetition_penalty", 1);
-    put_u64(w, "presence_penalty", 0);
-    put_u64(w, "frequency_penalty", 0);
+    put_f64(w, "temperature", r.temperature);
+    put_f64(w, "top_p", r.top_p);
+    put_u64(w, "top_k", (uint64_t)r.top_k);
+    put_f64(w, "min_p", r.min_p);
+    put_f64(w, "repetition_penalty", r.repetition_penalty);
+    put_f64(w, "presence_penalty", r.presence_penalty);
+    put_f64(w, "frequency_penalty", r.frequency_penalty);
     json_w_obj_close(w);
 }
 
@@ -147,7 +157,7 @@ static void put_model(json_w *w, const model_service *s)
         put_u64(w, "lanes", (uint64_t)info.model.lanes);
         put_text(w, "kernels", info.model.kernels);
     }
-    put_sampling(w);
+    put_sampling(w, &info.model.sampling);
     json_w_obj_close(w);
     json_w_obj_close(w);
 }

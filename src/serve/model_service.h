@@ -97,6 +97,7 @@ typedef struct service_model { /* of the last ready frame; strings are cut */
     uint64_t params, kv_pages;
     int32_t context_length, vocab_size;
     int32_t lanes;
+    frame_sampling sampling;
 } service_model;
 
 typedef struct service_info {

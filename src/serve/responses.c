@@ -199,8 +199,6 @@ static status put_request(const generation *g, const json *root, bool with_long,
     json_w_cstr(&w, "default");
     json_w_key(&w, "store");
     json_w_bool(&w, false);
-    json_w_key(&w, "temperature");
-    json_w_f64(&w, g->common.temperature);
     json_w_key(&w, "text");
     json_w_obj_open(&w);
     json_w_key(&w, "format");
@@ -222,8 +220,6 @@ static status put_request(const generation *g, const json *root, bool with_long,
         json_w_arr_open(&w);
         json_w_arr_close(&w);
     }
-    json_w_key(&w, "top_p");
-    json_w_f64(&w, g->common.top_p);
     json_w_key(&w, "truncation");
     json_w_cstr(&w, "disabled");
     json_w_obj_close(&w);

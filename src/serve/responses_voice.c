@@ -181,6 +181,10 @@ static status put_response(json_w *w, const generation_run *r, bool ended, const
         json_w_null(w);
     }
     put_cstr(w, "model", r->head.model);
+    json_w_key(w, "temperature");
+    json_w_f64(w, r->temperature);
+    json_w_key(w, "top_p");
+    json_w_f64(w, r->top_p);
     if (ended || f) {
         put_output(w, r);
     } else {

@@ -47,6 +47,7 @@ static const char *take_ready(model_service *s, const frame_ready *r)
     snprintf(m->digest, sizeof m->digest, "%s", r->digest ? r->digest : "");
     m->params = r->params;
     m->kv_pages = r->kv_pages;
+    m->sampling = r->sampling;
     m->context_length = r->context_length;
     m->vocab_size = r->vocab_size;
     m->lanes = r->max_sessions;

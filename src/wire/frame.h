@@ -35,6 +35,10 @@
     X(tokens_prefilled) X(tokens_generated) X(tokens_reused) X(requests_done) X(requests_failed)             \
     X(requests_cancelled)
 
+/* What a model file says of how it wants to be sampled, by the names of the request's fields. */
+#define FRAME_SAMPLING_NUMBERS(X)                                                                            \
+    X(temperature) X(top_p) X(top_k) X(min_p) X(repetition_penalty) X(repeat_last_n)
+
 /* Names with a meaning in the protocol, both dialects. */
 #define FRAME_KEYS(X)                                                                                        \
     X(token) X(done) X(error) X(id) X(code) X(field) X(value) X(session_id) X(opened) X(closed) X(reset)     \
@@ -47,7 +51,7 @@
     X(delta) X(content) X(reasoning) X(tool_call) X(index) X(arguments_delta) X(withdrawn) X(ids) X(logprobs) X(prompt_logprobs) X(logprob) X(text) X(bytes) X(top)             \
     X(progress) X(cached) X(processed) X(attach) X(embedding) X(now) X(prompt_digest)                        \
     X(cached_prompt_tokens) X(pieces) X(count) X(session) X(known) X(tokens) X(dirty) X(busy) X(stats)       \
-    X(draining) FRAME_STATS_NUMBERS(X)
+    X(draining) X(sampling) FRAME_SAMPLING_NUMBERS(X) FRAME_STATS_NUMBERS(X)
 
 /* Extra statistics of a done frame. */
 #define FRAME_STATISTICS(X)                                                                                  \
@@ -60,6 +64,19 @@ enum frame_key {
 #undef X
 };
 
+typedef enum frame_sampling_number {
+#define X(name) FRAME_SAMPLING_##name,
+    FRAME_SAMPLING_NUMBERS(X)
+#undef X
+        FRAME_SAMPLING_COUNT
+} frame_sampling_number;
+
+typedef struct frame_sampling {
+    unsigned said; /* bit n: value[n] is the model's; zero: it says nothing */
+    double
+        value[FRAME_SAMPLING_COUNT]; /* decoded: in the range of the request's field, else it is not said */
+} frame_sampling;
+
 typedef struct frame_ready {
     int32_t max_sessions; /* slots, the anonymous one included, >= 1; one less are named */
     bool supports_cancel;
@@ -70,6 +87,7 @@ typedef struct frame_ready {
     const char *digest; /* hex SHA-256 of the file, NULL = not computed (the key is left out) */
     int32_t context_length;
     int32_t vocab_size;
+    frame_sampling sampling; /* left out if nothing is said */
     const char *kernels;
     uint64_t kv_pages;
 } frame_ready;

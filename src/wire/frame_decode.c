@@ -1,3 +1,4 @@
+#include <float.h>
 #include <string.h>
 
 #include "wire/errors.h"
@@ -175,6 +176,29 @@ static bool read_done(const json *o, frame_done *d, err *e)
            read_done_extras(o, d, e);
 }
 
+/* What is out of range is what the model file says, not a broken frame. */
+static void read_sampling(const json *model, frame_sampling *s)
+{
+    static const struct {
+        const char *name;
+        double low, high;
+    } rows[FRAME_SAMPLING_COUNT] = {[FRAME_SAMPLING_temperature] = {"temperature", 0, DBL_MAX},
+                                    [FRAME_SAMPLING_top_p] = {"top_p", DBL_TRUE_MIN, 1},
+                                    [FRAME_SAMPLING_top_k] = {"top_k", 0, INT32_MAX},
+                                    [FRAME_SAMPLING_min_p] = {"min_p", 0, 1},
+                                    [FRAME_SAMPLING_repetition_penalty] = {"repetition_penalty", 0.01, 100},
+                                    [FRAME_SAMPLING_repeat_last_n] = {"repeat_last_n", -1, INT32_MAX}};
+    const json *o = NULL, *v = NULL;
+    json_get(model, "sampling", &o);
+    for (size_t i = 0; i < FRAME_SAMPLING_COUNT; i++) {
+        double x;
+        if (json_get(o, rows[i].name, &v) && json_f64(v, &x) && x >= rows[i].low && x <= rows[i].high) {
+            s->said |= 1u << i;
+            s->value[i] = x;
+        }
+    }
+}
+
 static bool read_ready(const json *o, frame_ready *r, err *e)
 {
     const json *m;
@@ -187,6 +211,7 @@ static bool read_ready(const json *o, frame_ready *r, err *e)
         return frame_refuse(e, "pid", "a process number");
     }
     r->pid = (int64_t)pid;
+    read_sampling(m, &r->sampling);
     return opt_cstr(m, "digest", &r->digest, e) && frame_get_i32(o, "max_sessions", &r->max_sessions, e) &&
            frame_get_bool(o, "supports_cancel", &r->supports_cancel, e) &&
            frame_get_i32(o, "protocol", &r->protocol, e) && get_cstr(m, "name", &r->name, e) &&

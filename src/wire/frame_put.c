@@ -49,6 +49,23 @@ void frame_put_ids(json_w *w, const int32_t *ids, size_t n)
     json_w_arr_close(w);
 }
 
+static void put_sampling(json_w *w, const frame_sampling *s)
+{
+    if (s->said == 0) {
+        return;
+    }
+    FRAME_KEY(w, sampling);
+    json_w_obj_open(w);
+#define X(name)                                         \
+    if (s->said & 1u << FRAME_SAMPLING_##name) {        \
+        FRAME_KEY(w, name);                             \
+        json_w_f64(w, s->value[FRAME_SAMPLING_##name]); \
+    }
+    FRAME_SAMPLING_NUMBERS(X)
+#undef X
+    json_w_obj_close(w);
+}
+
 static void put_model(json_w *w, const frame_ready *r)
 {
     json_w_obj_open(w);
@@ -68,6 +85,7 @@ static void put_model(json_w *w, const frame_ready *r)
     json_w_i64(w, r->context_length);
     FRAME_KEY(w, vocab_size);
     json_w_i64(w, r->vocab_size);
+    put_sampling(w, &r->sampling);
     FRAME_KEY(w, modalities);
     json_w_arr_open(w);
     json_w_cstr(w, "text");

@@ -35,6 +35,21 @@ static status put_name(buf *name, const char *path, const instance_info *info)
     return buf_append(name, file, len);
 }
 
+static frame_sampling sampling_of(const instance_info *info)
+{
+    const instance_number numbers[FRAME_SAMPLING_COUNT] = {
+#define X(name) [FRAME_SAMPLING_##name] = info->name,
+        FRAME_SAMPLING_NUMBERS(X)
+#undef X
+    };
+    frame_sampling s = {0};
+    for (size_t i = 0; i < FRAME_SAMPLING_COUNT; i++) {
+        s.said |= numbers[i].said ? 1u << i : 0;
+        s.value[i] = numbers[i].value;
+    }
+    return s;
+}
+
 status greeting_put(buf *out, const char *model_path, const instance *model, int32_t max_sessions,
                     bool supports_cancel)
 {
@@ -54,6 +69,7 @@ status greeting_put(buf *out, const char *model_path, const instance *model, int
         .digest = digest_of(model, digest) ? digest : NULL,
         .context_length = info->context,
         .vocab_size = info->n_vocab,
+        .sampling = sampling_of(info),
         .kernels = info->kernels,
         .kv_pages = info->kv_pages,
     };

@@ -618,6 +618,23 @@ class Streams(unittest.TestCase):
             self.assertTrue(d.saw(op="continue"))
 
 
+class Advice(Shared):
+    """What the model says of sampling is the default."""
+    mode = ("advice",)
+
+    def test_defaults(self):
+        sampling = self.d.ask("GET", "/v1/models")[2]["data"][0]["hearth"]["sampling"]
+        self.assertEqual(sampling, {"temperature": 0.7, "top_p": 1, "top_k": 40, "min_p": 0, "repetition_penalty": 1,
+                                    "presence_penalty": 0, "frequency_penalty": 0})
+        for more, want in [({}, (0.7, 40)), ({"temperature": 0}, (None, 40)), ({"temperature": 1, "top_k": 0}, (1, None)),
+                           ({"temperature": None}, (0.7, 40))]:
+            for text in (self.d.complete("request", **more)[2]["choices"][0]["text"],
+                         self.d.chat("request", **more)[2]["choices"][0]["message"]["content"]):
+                line = json.loads(text)
+                self.assertEqual((line.get("temperature") or None, line.get("top_k") or None), want)
+        self.assertEqual(self.d.ask("POST", "/v1/responses", {"input": "say a"})[2]["temperature"], 0.7)
+
+
 class Requests(Shared):
     """GET and DELETE /v1/requests/{id}."""
 

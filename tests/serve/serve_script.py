@@ -417,6 +417,21 @@ class Ember(WithModel, unittest.TestCase):
         for x in content:  # the likeliest was taken
             self.assertEqual(x["logprob"], x["top_logprobs"][0]["logprob"])
 
+    def test_sampling_of_the_model(self):
+        """What its file says is the default."""
+        file = pathlib.Path(MODEL[0]).read_bytes()
+
+        def said(key, kind):
+            at = file.index(key) + len(key) + 4  # behind the type
+            return struct.unpack_from(kind, file, at)[0]
+        sampling = self.d.ask("GET", "/v1/models")[2]["data"][0]["hearth"]["sampling"]
+        self.assertAlmostEqual(sampling["temperature"], said(b"general.sampling.temp", "<f"), places=6)
+        self.assertAlmostEqual(sampling["top_p"], said(b"general.sampling.top_p", "<f"), places=6)
+        self.assertEqual(sampling["top_k"], said(b"general.sampling.top_k", "<i"))
+        q, given = self.QUESTIONS[3], {k: sampling[k] for k in ("temperature", "top_p", "top_k")}
+        silent, told = (self.d.chat(q, seed=3, max_tokens=30, **more)[2]["choices"][0]["message"]["content"] for more in ({}, given))
+        self.assertEqual(silent, told)
+
     WEATHER = {"type": "function", "function": {
         "name": "get_weather", "description": "Get the weather in a city",
         "parameters": {"type": "object", "properties": {"city": {"type": "string", "description": "The city"}}, "required": ["city"]}}}

@@ -15,6 +15,7 @@ Every line it reads is appended to the file SEEN. MODEs:
   serial                        one request after the other; it reads nothing while one runs
   pipes BYTES                   makes its two pipes so small
   no_counters                   leaves the status page alone
+  advice                        its model says how to sample it (one number of it is none)
 
 A prompt (of a chat: the last message) is a list of words, carried out in order, a cancel or pause is looked at between them:
   say TEXT, length (ends with it), many N BYTES (N tokens of BYTES letters), request (says its own request line)
@@ -88,7 +89,8 @@ def raw(text):
 def ready_frame(lanes):
     return {"ready": True, "max_sessions": lanes, "max_named_sessions": lanes - 1, "supports_cancel": False, "protocol": 2,
             "pid": os.getpid(), "model": {"name": "stub", "arch": "stub", "quant": "Q8_0", "params": 12, "context_length": 64,
-                                          "vocab_size": VOCABULARY, "modalities": ["text"], "capabilities": ["generate"]},
+                                          "vocab_size": VOCABULARY, "modalities": ["text"], "capabilities": ["generate"],
+                                          **({"sampling": {"temperature": 0.7, "top_k": 40, "top_p": 5}} if "advice" in sys.argv else {})},
             "kernels": "ref", "kv_pages": 2, "later_field": {"a": [1]}}
 
 

@@ -118,6 +118,11 @@ model_service *models_find(models *m, const char *name)
     return !name || strcmp(name, "m") == 0 ? &m->service : NULL;
 }
 
+void service_read(const model_service *s, service_info *out)
+{
+    memset(out, 0, sizeof *out); /* its model says nothing of sampling */
+}
+
 const char *service_id(const model_service *s)
 {
     return "m";

@@ -44,6 +44,8 @@ static frame_ready some_ready(void)
         .digest = "00ff",
         .context_length = 8192,
         .vocab_size = 32000,
+        .sampling = {.said = 1u << FRAME_SAMPLING_temperature | 1u << FRAME_SAMPLING_top_k,
+                     .value = {[FRAME_SAMPLING_temperature] = 0.6, [FRAME_SAMPLING_top_k] = 40}},
         .kernels = "avx2",
         .kv_pages = 2048,
     };
@@ -63,7 +65,8 @@ static void test_text_of_frames(void **state)
         b.data,
         "{\"ready\":true,\"max_sessions\":8,\"max_named_sessions\":7,\"supports_cancel\":false,"
         "\"protocol\":2,\"pid\":4711,\"model\":{\"name\":\"Tiny\",\"arch\":\"llama\",\"quant\":\"Q4_K\","
-        "\"params\":1235814432,\"digest\":\"00ff\",\"context_length\":8192,\"vocab_size\":32000,"
+        "\"params\":1235814432,\"digest\":\"00ff\",\"context_length\":8192,\"vocab_size\":32000,\"sampling\":"
+        "{\"temperature\":0.6,\"top_k\":40},"
         "\"modalities\":[\"text\"],\"capabilities\":[\"generate\"]},\"kernels\":\"avx2\","
         "\"kv_pages\":2048}\n");
     buf_reset(&b);
@@ -182,6 +185,8 @@ static void test_round_trip(void **state)
     assert_string_equal(f.ready.digest, "00ff");
     assert_int_equal(f.ready.context_length, 8192);
     assert_int_equal(f.ready.vocab_size, 32000);
+    assert_int_equal(f.ready.sampling.said, r.sampling.said);
+    assert_int_equal(f.ready.sampling.value[FRAME_SAMPLING_top_k], 40);
     assert_string_equal(f.ready.kernels, "avx2");
     assert_int_equal(f.ready.kv_pages, 2048);
     frame_release(&f);
