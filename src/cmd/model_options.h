@@ -28,7 +28,7 @@ typedef struct model_options_args {
 #define MODEL_HOLD_ROWS(o)                                                                                   \
     {"cpu", 0, ARG_TEXT, &(o).cpu, 0, 0, "SET  at most this instruction set: ref, avx2, avx512, amx"},       \
     {"kv-type", 0, ARG_TEXT, &(o).kv_type, 0, 0,                                                             \
-     "TYPE  keep keys and values as f16 (default; logits, perplexity: f32) or f32"},                         \
+     "TYPE  keep keys and values as f16 (default; logits, perplexity: f32), f32, bf16 or q8_0"},                         \
     {"pack-dir", 0, ARG_TEXT, &(o).pack_dir, 0, 0,                                                           \
      "DIR  keep packed weights here (default: hearth/packed in $XDG_CACHE_HOME or ~/.cache)"},               \
     {"no-pack-cache", 0, ARG_FLAG, &(o).no_pack_cache, 0, 0, "pack the weights in memory, keep nothing"},    \

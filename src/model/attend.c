@@ -218,6 +218,45 @@ static void join_task(void *arg, size_t task, size_t thread)
     at->kern->attention_join(&a, tile_span0(at, t), at->parts + t->part0 + head * head_parts(at, t));
 }
 
+/* KV heads [h0, h1) of a tile, page by page: rows of a page share cache lines, so one thread takes them together. */
+static void tile_store(const attend *at, const attend_tile *t, size_t h0, size_t h1)
+{
+    kv_layer part = *at->kv;
+    part.offset_bytes += h0 * part.head_bytes;
+    part.n_kv_heads = (uint32_t)(h1 - h0);
+    for (size_t i = t->row0, n; i < t->row0 + t->n_rows; i += n) {
+        const batch_row *r = &at->b->rows[i];
+        size_t page = (size_t)r->pos / KV_PAGE_TOKENS, slot = (size_t)r->pos % KV_PAGE_TOKENS;
+        n = least(t->row0 + t->n_rows - i, KV_PAGE_TOKENS - slot);
+        at->kern->kv_store(at->b->seqs[r->seq].pages[page], &part, at->type, slot, n,
+                           at->k + i * at->k_stride + h0 * part.k_dim, at->k_stride,
+                           at->v + i * at->v_stride + h0 * part.v_dim, at->v_stride);
+    }
+}
+
+static void store_task(void *arg, size_t task, size_t thread)
+{
+    const attend *at = arg;
+    size_t n_kv = at->shape->n_kv_heads;
+    (void)thread;
+    if (at->n_tiles == at->b->n_rows) { /* single rows: little to do for each */
+        tile_store(at, &at->tiles[task], 0, n_kv);
+    } else {
+        tile_store(at, &at->tiles[task / n_kv], task % n_kv, task % n_kv + 1);
+    }
+}
+
+void attend_store(attend *at, pool *p, const kv_layer *kv, const float *k, size_t k_stride, const float *v,
+                  size_t v_stride)
+{
+    at->kv = kv;
+    at->k = k;
+    at->k_stride = k_stride;
+    at->v = v;
+    at->v_stride = v_stride;
+    pool_run(p, store_task, at, at->n_tiles * (at->n_tiles == at->b->n_rows ? 1 : at->shape->n_kv_heads));
+}
+
 void attend_run(attend *at, pool *p, const kv_layer *kv)
 {
     at->kv = kv;

@@ -1,5 +1,5 @@
 /*
- * attend: the attention step of a forward pass, cut into tasks. Rows of one sequence form tiles that share each pass
+ * attend: what a forward pass does with pages: writing K and V, and attention, cut into tasks. Rows of one sequence form tiles that share each pass
  * over K and V; a tile is split further by KV heads and, where that is not enough for all threads, by spans, whose
  * results are then joined from left to right (rule 3: the cuts change no bit).
  *
@@ -46,6 +46,8 @@ typedef struct attend {
     /* made by attend_plan */
     size_t n_tiles, n_tasks, n_joins;
     const kv_layer *kv; /* of the present layer */
+    const float *k, *v; /* its new rows */
+    size_t k_stride, v_stride;
 } attend;
 
 /* Rows of a tile: as many as have 128 query heads for one KV head, but a power of two. */
@@ -53,6 +55,9 @@ size_t attend_tile_rows(const model_shape *s);
 /* Floats of scratch of one thread. */
 size_t attend_scratch(const model_shape *s);
 void attend_plan(attend *at, size_t n_threads);
+/* Writes what all rows of the batch have for one layer into their pages: rows of n_kv_heads * k_dim, and of v_dim. */
+void attend_store(attend *at, pool *p, const kv_layer *kv, const float *k, size_t k_stride, const float *v,
+                  size_t v_stride);
 /* Fills mix for all rows of the batch from the pages of one layer. */
 void attend_run(attend *at, pool *p, const kv_layer *kv);
 

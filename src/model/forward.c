@@ -166,19 +166,15 @@ static void turn_heads(const pass *ps, size_t row, float *heads, size_t n, const
     }
 }
 
-static void keys_task(void *arg, size_t row, size_t thread)
+static void turn_task(void *arg, size_t row, size_t thread)
 {
     const pass *ps = arg;
     const model_shape *s = &ps->m->hp.shape;
-    const batch_row *r = &ps->b->rows[row];
-    size_t page = (size_t)r->pos / KV_PAGE_TOKENS, slot = (size_t)r->pos % KV_PAGE_TOKENS;
     float *k = workspace_row(ps->ws->k, row, (size_t)s->n_kv_heads * s->k_dim);
     float *q = workspace_row(ps->ws->q, row, (size_t)s->n_heads * s->k_dim);
     (void)thread;
     turn_heads(ps, row, q, s->n_heads, ps->lw->q_norm);
     turn_heads(ps, row, k, s->n_kv_heads, ps->lw->k_norm);
-    ps->m->kern->kv_store(ps->b->seqs[r->seq].pages[page], ps->kv, ps->m->opt.kv_type, slot, 1, k, 0,
-                          workspace_row(ps->ws->v, row, (size_t)s->n_kv_heads * s->v_dim), 0);
 }
 
 /* The present input times w, into rows of the workspace. */
@@ -204,7 +200,8 @@ static void attention_block(pass *ps)
     const product qkv[] = {product_of(ps, &lw->q, ws->q), product_of(ps, &lw->k, ws->k),
                            product_of(ps, &lw->v, ws->v)};
     product_run(ps->m->kern, ps->p, qkv, 3);
-    pool_run(ps->p, keys_task, ps, ps->b->n_rows);
+    pool_run(ps->p, turn_task, ps, ps->b->n_rows);
+    attend_store(&ps->attn, ps->p, ps->kv, ws->k, workspace_pitch(lw->k.n), ws->v, workspace_pitch(lw->v.n));
     attend_run(&ps->attn, ps->p, ps->kv);
     prepare(ps, ws->mix, NULL, lw->o.k, kind_bit(&lw->o));
     add_product(ps, &lw->o);

@@ -54,6 +54,8 @@ static const golden_case cases[] = {
     {"llama-mxfp4-nvfp4", "llama", GGUF_TYPE_MXFP4, GGUF_TYPE_NVFP4, false, false, KV_F16},
     {"llama-tq1_0-tq2_0", "llama", GGUF_TYPE_TQ1_0, GGUF_TYPE_TQ2_0, false, false, KV_F16},
     {"llama-q1_0-q2_0", "llama", GGUF_TYPE_Q1_0, GGUF_TYPE_Q2_0, false, false, KV_F16},
+    {"llama-kv-bf16", "llama", GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, true, false, KV_BF16},
+    {"qwen3-kv-q8_0", "qwen3", GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, true, false, KV_Q8_0},
 };
 
 #define N_CASES (sizeof cases / sizeof *cases)
