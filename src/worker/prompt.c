@@ -97,6 +97,9 @@ static status open_call(const reply_format *f, const wire_request *r, prompt_tal
     const char *close = p->text.reasoning_open ? reply_format_reasoning_end(f) : "";
     buf opener = {0};
     status st = reply_format_opener(f, name, &opener);
+    while (opener.len > 0 && opener.data[opener.len - 1] == ' ') {
+        buf_truncate(&opener, opener.len - 1); /* it belongs to the model's next token */
+    }
     if (st == ST_OK && opener.len == 0) {
         st = err_set(e, ST_UNSUPPORTED, "tool_choice",
                      "tool_choice: this model's form of calls has no beginning that could be forced");

@@ -113,8 +113,8 @@ static const talk_case cases[] = {
     {HERMES, CALL("{\"a\": \"</tool_call>\"}"), "," TOOLS, "", "", "0:add{\"a\": \"</tool_call>\"}.",
      "tool_calls", 0},
     /* forced openers: the beginning is in the prompt */
-    {HERMES, "{\"a\":1}}</tool_call>", "," TOOLS ",\"tool_choice\":{\"name\":\"add\"}", "", "",
-     "0:add{\"a\":1}.", "tool_calls", 0, ' '},
+    {HERMES, " {}}</tool_call>", "," TOOLS ",\"tool_choice\":{\"name\":\"add\"}", "", "", "0:add{}.",
+     "tool_calls", 0, ':'},
     {HERMES, "{\"name\":\"add\",\"arguments\":{}}</tool_call>", "," TOOLS ",\"tool_choice\":\"required\"", "",
      "", "0:add{}.", "tool_calls", 0, '\n'},
     {THINKS, "{\"name\":\"add\",\"arguments\":{}}</tool_call>",
