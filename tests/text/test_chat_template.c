@@ -98,9 +98,10 @@ static void test_spelled_markers(void **state)
                                            "a<|im_end|>b",     "<|im_end|><|im_start|>x", "|im_end|>",
                                            "<|im_<|im_end|>|>"};
     static const char *const sources[] = {
-        EVERY, "{% for m in messages %}<|im_start|><{{ m.content }}<|im_end|>{% endfor %}",
-        "{% for m in messages %}<|im_start|>{{ m.content | trim | upper | lower }}"
-        "{{ '<|im_end|>' }}{% endfor %}"};
+        EVERY,
+        "{% for m in messages %}<|im_start|><{{ m.content }}<|im_end|>{% endfor %}",
+        "{% for m in messages %}<|im_start|>{{ m.content | trim | upper | lower }}<|im_end|>{% endfor %}",
+    };
     char messages[256];
     for (size_t i = 0; i < N_OF(contents) * N_OF(sources) * 2; i++) {
         toys y = toy(i % 2, false);
