@@ -185,22 +185,6 @@ static void block_weigh(const walk *w, const float *v, size_t at, size_t lo, siz
     }
 }
 
-/* What the span comes to for a query of the block goes where it belongs. */
-static void query_done(const walk *w, const span *s, size_t query, const float *o, float m, float l)
-{
-    size_t v_dim = w->a->layer->v_dim;
-    float *to = w->parts ? w->parts + query * KERN_ATTN_PART(v_dim) : w->run_o + query * v_dim;
-    float *to_m = w->parts ? to + v_dim : &w->run_m[query];
-    float *to_l = w->parts ? to_m + 1 : &w->run_l[query];
-    if (!w->parts && (size_t)w->a->seen[query / w->a->n_q].first < s->at) {
-        w->ops->merge(to_m, to_l, to, m, l, o, v_dim);
-        return;
-    }
-    memcpy(to, o, v_dim * sizeof(float));
-    *to_m = m;
-    *to_l = l;
-}
-
 /* Whether one of n queries sees something of page i of the span. */
 static bool page_seen(const range *own, size_t n, size_t i)
 {
@@ -240,6 +224,38 @@ static sight sight_of(const walk *w, const span *s, size_t q0, size_t n)
     return v;
 }
 
+/* Where a query has seen an earlier span, too. */
+static bool has_run(const walk *w, const span *s, size_t query)
+{
+    return (size_t)w->a->seen[query / w->a->n_q].first < s->at;
+}
+
+/* What the span comes to for the queries of a block goes where it belongs: into the parts, or the runs. */
+static void block_done(const walk *w, const span *s, size_t q0, size_t n, const sight *see, const float *m,
+                       const float *l)
+{
+    size_t v_dim = w->a->layer->v_dim;
+    for (size_t i = 0, end; i < n; i = end) {
+        size_t query = q0 + i;
+        end = i + 1;
+        if (see->own[i].j0 > see->own[i].j1) {
+            continue;
+        }
+        float *to = w->parts ? w->parts + query * KERN_ATTN_PART(v_dim) : w->run_o + query * v_dim;
+        if (!w->parts && has_run(w, s, query)) {
+            while (end < n && see->own[end].j0 <= see->own[end].j1 && has_run(w, s, q0 + end)) {
+                end++;
+            }
+            w->ops->merge(&w->run_m[query], &w->run_l[query], to, &m[i], &l[i], w->o + i * v_dim, end - i,
+                          v_dim);
+            continue;
+        }
+        memcpy(to, w->o + i * v_dim, v_dim * sizeof(float));
+        *(w->parts ? to + v_dim : &w->run_m[query]) = m[i];
+        *(w->parts ? to + v_dim + 1 : &w->run_l[query]) = l[i];
+    }
+}
+
 /* n queries from q0 on over the present span. */
 static void block_visit(const walk *w, span *s, size_t q0, size_t n)
 {
@@ -274,11 +290,7 @@ static void block_visit(const walk *w, span *s, size_t q0, size_t n)
     if (w->pages > 1) {
         block_weigh(w, w->v, 0, see.any.j0, see.any.j1, see.own, n);
     }
-    for (size_t i = 0; i < n; i++) {
-        if (see.own[i].j0 <= see.own[i].j1) {
-            query_done(w, s, q0 + i, w->o + i * v_dim, m[i], l[i]);
-        }
-    }
+    block_done(w, s, q0, n, &see, m, l);
 }
 
 /* Span number `index`; after: what is read after it. */
@@ -301,7 +313,8 @@ static void finish(const walk *w, size_t query, float *m, float *l, float *o)
     const kern_attn *a = w->a;
     size_t row = query / a->n_q, head = query % a->n_q;
     if (a->sinks) {
-        w->ops->merge(m, l, o, a->sinks[head], 1.0f, NULL, a->layer->v_dim);
+        const float one = 1;
+        w->ops->merge(m, l, o, &a->sinks[head], &one, NULL, 1, a->layer->v_dim);
     }
     w->ops->divide(a->out + row * a->out_stride + head * a->layer->v_dim, o, *l, a->layer->v_dim);
 }
@@ -346,7 +359,7 @@ void attn_walk_join(const attn_ops *ops, const kern_attn *a, size_t span0, const
         for (size_t i = first; i <= last; i++) {
             const float *part = parts + ((i - span0) * w.n + q) * KERN_ATTN_PART(v_dim);
             if (i > first) {
-                ops->merge(&m, &l, w.run_o, part[v_dim], part[v_dim + 1], part, v_dim);
+                ops->merge(&m, &l, w.run_o, &part[v_dim], &part[v_dim + 1], part, 1, v_dim);
             } else {
                 m = part[v_dim];
                 l = part[v_dim + 1];

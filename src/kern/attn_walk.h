@@ -37,8 +37,10 @@ typedef struct attn_ops {
     float (*weights)(float *p, size_t first, size_t last, float m);
     /* o[i] = fma(p[i][j], V[j], o[i]) for j0 <= j <= j1 and n <= block query heads; o rows v_dim apart. */
     void (*weigh)(const float *v, size_t v_dim, const float *p, float *o, size_t j0, size_t j1, size_t n);
-    /* (m, l, o) = itself merged with (m2, l2, o2); o2 = NULL is all zeros. */
-    void (*merge)(float *m, float *l, float *o, float m2, float l2, const float *o2, size_t v_dim);
+    /* (m[i], l[i], o[i]) = itself merged with (m2[i], l2[i], o2[i]) for n <= ATTN_BLOCK_MAX query heads; rows of o and o2
+     * v_dim apart; o2 = NULL is all zeros. */
+    void (*merge)(float *m, float *l, float *o, const float *m2, const float *l2, const float *o2, size_t n,
+                  size_t v_dim);
     void (*divide)(float *out, const float *o, float l, size_t v_dim); /* out = o / l */
 } attn_ops;
 

@@ -396,17 +396,24 @@ static float weights(float *p, size_t first, size_t last, float m)
     return v16_sum(lo, hi);
 }
 
-static void merge(float *m, float *l, float *o, float m2, float l2, const float *o2, size_t v_dim)
+static void merge(float *m, float *l, float *o, const float *m2, const float *l2, const float *o2, size_t n,
+                  size_t v_dim)
 {
-    float most = m2 > *m ? m2 : *m;
-    __m256 a = v8_exp(_mm256_set1_ps(*m - most));
-    __m256 b = v8_exp(_mm256_set1_ps(m2 - most));
-    *m = most;
-    *l = __builtin_fmaf(*l, _mm256_cvtss_f32(a), l2 * _mm256_cvtss_f32(b));
-    for (size_t d = 0; d < v_dim; d += LANES) {
-        size_t n = v_dim - d < LANES ? v_dim - d : LANES;
-        __m256 add = o2 ? v8_load_n(o2 + d, n) : _mm256_setzero_ps();
-        v8_store_n(o + d, n, _mm256_fmadd_ps(v8_load_n(o + d, n), a, _mm256_mul_ps(add, b)));
+    float scale[LANES], scale2[LANES];
+    __m256 run = v8_load_n(m, n), next = v8_load_n(m2, n);
+    __m256 most = _mm256_max_ps(next, run);
+    __m256 a = v8_exp(_mm256_sub_ps(run, most)), b = v8_exp(_mm256_sub_ps(next, most));
+    v8_store_n(m, n, most);
+    v8_store_n(l, n, _mm256_fmadd_ps(v8_load_n(l, n), a, _mm256_mul_ps(v8_load_n(l2, n), b)));
+    _mm256_storeu_ps(scale, a);
+    _mm256_storeu_ps(scale2, b);
+    for (size_t i = 0; i < n; i++, o += v_dim) {
+        for (size_t d = 0; d < v_dim; d += LANES) {
+            size_t left = v_dim - d < LANES ? v_dim - d : LANES;
+            __m256 add = o2 ? v8_load_n(o2 + i * v_dim + d, left) : _mm256_setzero_ps();
+            add = _mm256_mul_ps(add, _mm256_set1_ps(scale2[i]));
+            v8_store_n(o + d, left, _mm256_fmadd_ps(v8_load_n(o + d, left), _mm256_set1_ps(scale[i]), add));
+        }
     }
 }
 

@@ -345,18 +345,27 @@ static float weights(float *p, size_t first, size_t last, float m)
     return w16_sum(lanes);
 }
 
-static void merge(float *m, float *l, float *o, float m2, float l2, const float *o2, size_t v_dim)
+static void merge(float *m, float *l, float *o, const float *m2, const float *l2, const float *o2, size_t n,
+                  size_t v_dim)
 {
-    float most = m2 > *m ? m2 : *m;
-    __m512 a = w16_exp(_mm512_set1_ps(*m - most));
-    __m512 b = w16_exp(_mm512_set1_ps(m2 - most));
-    *m = most;
-    *l = __builtin_fmaf(*l, _mm512_cvtss_f32(a), l2 * _mm512_cvtss_f32(b));
-    for (size_t d = 0; d < v_dim; d += LANES) {
-        __mmask16 lanes = w16_mask(v_dim - d < LANES ? v_dim - d : LANES);
-        __m512 add = o2 ? _mm512_maskz_loadu_ps(lanes, o2 + d) : _mm512_setzero_ps();
-        __m512 sum = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(lanes, o + d), a, _mm512_mul_ps(add, b));
-        _mm512_mask_storeu_ps(o + d, lanes, sum);
+    __mmask16 all = w16_mask(n);
+    __m512 run = _mm512_maskz_loadu_ps(all, m), next = _mm512_maskz_loadu_ps(all, m2);
+    __m512 most = _mm512_max_ps(next, run);
+    __m512 a = w16_exp(_mm512_sub_ps(run, most)), b = w16_exp(_mm512_sub_ps(next, most));
+    __m512 sum = _mm512_mul_ps(_mm512_maskz_loadu_ps(all, l2), b);
+    float scale[LANES], scale2[LANES];
+    _mm512_mask_storeu_ps(m, all, most);
+    _mm512_mask_storeu_ps(l, all, _mm512_fmadd_ps(_mm512_maskz_loadu_ps(all, l), a, sum));
+    _mm512_storeu_ps(scale, a);
+    _mm512_storeu_ps(scale2, b);
+    for (size_t i = 0; i < n; i++, o += v_dim) {
+        for (size_t d = 0; d < v_dim; d += LANES) {
+            __mmask16 lanes = w16_mask(v_dim - d < LANES ? v_dim - d : LANES);
+            __m512 add = o2 ? _mm512_maskz_loadu_ps(lanes, o2 + i * v_dim + d) : _mm512_setzero_ps();
+            add = _mm512_mul_ps(add, _mm512_set1_ps(scale2[i]));
+            add = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(lanes, o + d), _mm512_set1_ps(scale[i]), add);
+            _mm512_mask_storeu_ps(o + d, lanes, add);
+        }
     }
 }
 
