@@ -1,5 +1,7 @@
 #include "model/attend.h"
 
+#include <assert.h>
+
 #define TILE_QUERIES     128 /* enough that widening a page is a few percent of what is done with it */
 #define TASKS_PER_THREAD 4
 
@@ -97,6 +99,7 @@ void attend_plan(attend *at, size_t n_threads)
     for (size_t i = 0; i < at->n_tiles; i++) {
         all += tile_work(at, &at->tiles[i]);
     }
+    assert(all > 0); /* a batch has rows, and each sees itself */
     at->n_tasks = at->n_joins = 0;
     for (size_t i = 0; i < at->n_tiles; i++) {
         attend_tile *t = &at->tiles[i];
