@@ -57,7 +57,7 @@ static bool read_response_format(const json *root, err *e)
     if (!type) {
         return fields_refuse(e, "response_format", v, "an object with a type");
     }
-    if (strcmp(type, "text") != 0) {
+    if (!fields_is(fields_get(v, "type"), "text")) {
         err_set(e, ST_UNSUPPORTED, "response_format", "response_format %.32s is not supported: only text is",
                 type);
         return false;
@@ -74,7 +74,7 @@ static bool read_word(const json *root, const char *name, const char *const *wor
         return false;
     }
     for (; text && *words; words++) {
-        if (strcmp(*words, text) == 0) {
+        if (fields_is(fields_get(root, name), *words)) {
             return true;
         }
     }
@@ -118,9 +118,7 @@ static bool read_modalities(const json *root, err *e)
 {
     const json *v = fields_get(root, "modalities");
     for (size_t i = 0; v && i < json_len(v); i++) {
-        size_t len;
-        const char *s = json_string(json_at(v, i), &len);
-        if (!s || strcmp(s, "text") != 0) {
+        if (!fields_is(json_at(v, i), "text")) {
             err_set(e, ST_UNSUPPORTED, "modalities", "modalities: only text is supported");
             return false;
         }

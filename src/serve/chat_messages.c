@@ -47,11 +47,9 @@ static bool read_role(message_reader *r, const json *v, message_role *out)
                  {"assistant", ROLE_ASSISTANT},
                  {"tool", ROLE_TOOL}};
     static const char *const names[] = {"system", "user", "assistant", "tool"};
-    size_t len;
     const json *role = fields_get(v, "role");
-    const char *s = json_string(role, &len);
-    for (size_t k = 0; s && k < sizeof roles / sizeof roles[0]; k++) {
-        if (strlen(roles[k].name) == len && memcmp(s, roles[k].name, len) == 0) {
+    for (size_t k = 0; k < sizeof roles / sizeof roles[0]; k++) {
+        if (fields_is(role, roles[k].name)) {
             *out = roles[k].role;
             put_string(r->w, "role", names[*out], strlen(names[*out]));
             return true;
@@ -61,22 +59,24 @@ static bool read_role(message_reader *r, const json *v, message_role *out)
 }
 
 /* The text of one part, borrowed from the document. */
-static bool read_part(message_reader *r, const json *part, const char **text, size_t *len)
+static bool read_part(message_reader *r, size_t at, const json *part, const char **text, size_t *len)
 {
     static const char *const names[] = {"type", "text"};
     static const char want[] = "a string or a list of parts {\"type\":\"text\",\"text\":…}";
+    char prefix[PATH_BYTES];
     size_t type_len;
     path_of(r, "content");
     if (json_kind(part) != JSON_OBJECT) {
         return fields_refuse(r->e, r->at, part, want);
     }
     const char *type = json_string(fields_get(part, "type"), &type_len);
-    if (!type || strcmp(type, "text") != 0) {
+    if (!fields_is(fields_get(part, "type"), "text")) {
         err_set(r->e, ST_UNSUPPORTED, r->at, "%s has a part of type %.32s: only text is supported", r->at,
                 type ? type : "null");
         return false;
     }
-    if (!fields_only(part, names, sizeof names / sizeof names[0], "messages[].content[].", r->e)) {
+    snprintf(prefix, sizeof prefix, "%scontent[%zu].", r->prefix, at);
+    if (!fields_only(part, names, sizeof names / sizeof names[0], prefix, r->e)) {
         return false;
     }
     *text = json_string(fields_get(part, "text"), len);
@@ -90,7 +90,7 @@ static bool read_parts(message_reader *r, const json *list)
     for (size_t i = 0; ok && i < json_len(list); i++) {
         const char *text = NULL;
         size_t len = 0;
-        ok = read_part(r, json_at(list, i), &text, &len) &&
+        ok = read_part(r, i, json_at(list, i), &text, &len) &&
              (buf_append(&all, text, len) == ST_OK || fields_no_memory(r->e));
     }
     if (ok) {
@@ -178,7 +178,7 @@ static bool read_call(message_reader *r, size_t call, const json *v)
     }
     const json *type = fields_get(v, "type");
     const char *s = json_string(type, &len);
-    if (type && (!s || strcmp(s, "function") != 0)) {
+    if (type && !fields_is(type, "function")) {
         err_set(r->e, ST_UNSUPPORTED, call_path(r, call, "type"), "%s is %.32s: only function is supported",
                 r->at, s ? s : "no string");
         return false;

@@ -10,17 +10,15 @@
 bool chat_talk_effort(wire_request *r, const char *path, const json *v, err *e)
 {
     static const char *const efforts[] = {"minimal", "low", "medium", "high"};
-    size_t len;
-    const char *s = json_string(v, &len);
     if (!v) {
         return true;
     }
-    if (s && strcmp(s, "none") == 0) {
+    if (fields_is(v, "none")) {
         r->reasoning_enabled = WIRE_OFF;
         return true;
     }
-    for (size_t i = 0; s && i < sizeof efforts / sizeof efforts[0]; i++) {
-        if (strcmp(s, efforts[i]) == 0) {
+    for (size_t i = 0; i < sizeof efforts / sizeof efforts[0]; i++) {
+        if (fields_is(v, efforts[i])) {
             r->reasoning_effort = efforts[i];
             return true;
         }

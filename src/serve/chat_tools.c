@@ -7,13 +7,6 @@
 
 #define PATH_BYTES 96
 
-static bool is_text(const json *v, const char *want)
-{
-    size_t len;
-    const char *s = json_string(v, &len);
-    return s && len == strlen(want) && memcmp(s, want, len) == 0;
-}
-
 /* What describes the function: the tool itself if it is flat. */
 static const json *function_of(const json *tool, bool flat)
 {
@@ -94,7 +87,7 @@ static bool check_tool(const json *tool, size_t i, bool flat, err *e)
         return fields_refuse(e, prefix, tool, "an object");
     }
     const json *type = fields_get(tool, "type");
-    if (!is_text(type, "function")) {
+    if (!fields_is(type, "function")) {
         size_t len;
         const char *s = json_string(type, &len);
         snprintf(prefix, sizeof prefix, "tools[%zu].type", i);
@@ -180,7 +173,7 @@ bool chat_choice_read(const json *v, const json *tools, bool flat, wire_tool_cho
     } rows[] = {{"auto", WIRE_TOOLS_AUTO}, {"none", WIRE_TOOLS_NONE}, {"required", WIRE_TOOLS_REQUIRED}};
     *out = WIRE_TOOLS_AUTO;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        if (is_text(v, rows[i].name)) {
+        if (fields_is(v, rows[i].name)) {
             *out = rows[i].choice;
             if (*out == WIRE_TOOLS_REQUIRED && json_len(tools) == 0) {
                 err_set(e, ST_INVALID_FIELD, "tool_choice",
@@ -197,7 +190,7 @@ bool chat_choice_read(const json *v, const json *tools, bool flat, wire_tool_cho
         return fields_refuse(e, "tool_choice", v, want);
     }
     const json *type = fields_get(v, "type");
-    if (!is_text(type, "function")) {
+    if (!fields_is(type, "function")) {
         size_t len;
         const char *s = json_string(type, &len);
         if (!s) {

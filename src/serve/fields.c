@@ -28,6 +28,13 @@ const json *fields_get(const json *object, const char *name)
     return json_get(object, name, &v) ? v : NULL;
 }
 
+bool fields_is(const json *v, const char *want)
+{
+    size_t len;
+    const char *s = json_string(v, &len); /* may hold zero bytes */
+    return s && len == strlen(want) && memcmp(s, want, len) == 0;
+}
+
 bool fields_refuse(err *e, const char *path, const json *v, const char *want)
 {
     buf shown = {0};

@@ -23,6 +23,8 @@
 status fields_parse(const char *body, size_t len, json_doc **out, err *e);
 /* NULL if absent or null. */
 const json *fields_get(const json *object, const char *name);
+/* Whether v is this string. */
+bool fields_is(const json *v, const char *want);
 /* Always false: "PATH must be WANT, not VALUE". */
 bool fields_refuse(err *e, const char *path, const json *v, const char *want);
 bool fields_no_memory(err *e); /* always false */

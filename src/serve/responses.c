@@ -63,13 +63,6 @@ static bool read_reasoning(const json *root, wire_request *r, err *e)
                   chat_talk_effort(r, "reasoning.effort", fields_get(v, "effort"), e));
 }
 
-static bool is_word(const json *v, const char *want)
-{
-    size_t len;
-    const char *s = json_string(v, &len);
-    return s && strcmp(s, want) == 0;
-}
-
 static bool read_text_format(const json *root, err *e)
 {
     static const char *const members[] = {"format", "verbosity"};
@@ -88,10 +81,10 @@ static bool read_text_format(const json *root, err *e)
     if (format && json_kind(format) != JSON_OBJECT) {
         return fields_refuse(e, "text.format", format, "an object with a type");
     }
-    if (format && !is_word(fields_get(format, "type"), "text")) {
+    if (format && !fields_is(fields_get(format, "type"), "text")) {
         return unsupported(e, "text.format", "only text is");
     }
-    if (verbosity && !is_word(verbosity, "medium")) {
+    if (verbosity && !fields_is(verbosity, "medium")) {
         return unsupported(e, "text.verbosity", "only medium is");
     }
     return !format || fields_only(format, format_members, 1, "text.format.", e);
@@ -120,7 +113,7 @@ static bool read_idle(const json *root, err *e)
     if (json_len(include) > 0) {
         return unsupported(e, "include", "there is nothing to be included");
     }
-    if (truncation && !is_word(truncation, "disabled")) {
+    if (truncation && !fields_is(truncation, "disabled")) {
         return unsupported(e, "truncation", "only disabled is");
     }
     return chat_read_idle(root, e) && read_text_format(root, e) &&

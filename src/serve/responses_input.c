@@ -62,10 +62,10 @@ static bool end_turn(input_reader *r)
     return st == ST_OK || fields_no_memory(r->e);
 }
 
-static bool is_type(const char *type, const char *const *types)
+static bool is_type(const json *type, const char *const *types)
 {
     for (; *types; types++) {
-        if (strcmp(type, *types) == 0) {
+        if (fields_is(type, *types)) {
             return true;
         }
     }
@@ -76,6 +76,7 @@ static bool is_type(const char *type, const char *const *types)
 static bool read_text(input_reader *r, const json *v, const char *member, const char *const *types, buf *out)
 {
     static const char *const names[] = {"type", "text", "annotations", "logprobs"};
+    char prefix[sizeof r->prefix + 48];
     size_t len;
     const char *s = json_string(v, &len);
     if (s) {
@@ -91,12 +92,13 @@ static bool read_text(input_reader *r, const json *v, const char *member, const 
         if (!type) {
             return fields_refuse(r->e, path_of(r, member), part, "a string or a list of text parts");
         }
-        if (!is_type(type, types)) {
+        if (!is_type(fields_get(part, "type"), types)) {
             err_set(r->e, ST_UNSUPPORTED, path_of(r, member),
                     "%s has a part of type %.32s: only text is supported", path_of(r, member), type);
             return false;
         }
-        if (!fields_only(part, names, sizeof names / sizeof names[0], "input[].content[].", r->e)) {
+        snprintf(prefix, sizeof prefix, "%s%s[%zu].", r->prefix, member, i);
+        if (!fields_only(part, names, sizeof names / sizeof names[0], prefix, r->e)) {
             return false;
         }
         s = json_string(fields_get(part, "text"), &len);
@@ -115,13 +117,12 @@ static bool read_message(input_reader *r, const json *v)
     static const char *const names[] = {"type", "role", "content", "id", "status", "phase"};
     static const char *const types[] = {"input_text", "output_text", "text", NULL};
     static const char *const roles[] = {"user", "system", "developer", "assistant"};
-    size_t len, k = 0;
+    size_t k = 0;
     const json *role = fields_get(v, "role");
-    const char *s = json_string(role, &len);
     if (!fields_only(v, names, sizeof names / sizeof names[0], r->prefix, r->e)) {
         return false;
     }
-    while (k < 4 && (!s || strcmp(s, roles[k]) != 0)) {
+    while (k < 4 && !fields_is(role, roles[k])) {
         k++;
     }
     if (k == 4) {
@@ -241,12 +242,12 @@ static bool read_item(input_reader *r, const json *v, size_t i)
         return fields_refuse(r->e, r->at, v, "an object");
     }
     const json *type = fields_get(v, "type");
-    const char *s = type ? json_string(type, &len) : "message";
-    for (size_t k = 0; s && k < sizeof rows / sizeof rows[0]; k++) {
-        if (strcmp(s, rows[k].type) == 0) {
+    for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++) {
+        if (type ? fields_is(type, rows[k].type) : rows[k].read == read_message) {
             return rows[k].read(r, v);
         }
     }
+    const char *s = json_string(type, &len);
     if (!s) {
         return fields_refuse(r->e, path_of(r, "type"), type, "a string");
     }
