@@ -96,6 +96,7 @@ typedef struct panel_scales {
 /* Where the vectors read and write, in registers too: nothing else is known not to change with a store. */
 typedef struct vector_places {
     const ring *ring;
+    const tile_ints *first; /* of that step */
     const float *d_act[2];
     const float *acc;
     float *out;
@@ -110,14 +111,14 @@ AMX_INLINE const float *alone(const float *p)
 }
 
 /* Row i of the step in both panels. */
-AMX_INLINE void vector_row(shape f, int slot, const vector_places *v, const panel_scales *s, int i)
+AMX_INLINE void vector_row(shape f, const vector_places *v, const panel_scales *s, int i)
 {
     const __m512 d_act = _mm512_set1_ps(v->d_act[i / TILE][i % TILE]);
     MM_UNROLL
     for (int p = 0; p < PANELS; p++) {
         const int c = i / TILE * PANELS + p;
         __m512 acc = _mm512_load_ps(v->acc + i * COLUMNS + p * KERN_PANEL);
-        __m512i isum = _mm512_load_si512(v->ring->first[slot][c][i % TILE]);
+        __m512i isum = _mm512_load_si512(v->first[c][i % TILE]);
         if (f.two_planes) {
             isum = _mm512_slli_epi32(isum, (unsigned)f.shift);
             isum = _mm512_add_epi32(isum, _mm512_load_si512(v->ring->second[c][i % TILE]));
@@ -135,12 +136,11 @@ AMX_INLINE void vector_row(shape f, int slot, const vector_places *v, const pane
 }
 
 /* Of `rows` rows those that belong into place `at` of n; none where that is negative. */
-AMX_INLINE void vectors(shape f, int slot, const vector_places *v, const panel_scales *s, int rows, int at,
-                        int n)
+AMX_INLINE void vectors(shape f, const vector_places *v, const panel_scales *s, int rows, int at, int n)
 {
     MM_UNROLL
     for (int i = at < 0 ? 0 : at * rows / n; i < (at + 1) * rows / n; i++) {
-        vector_row(f, slot, v, s, i);
+        vector_row(f, v, s, i);
     }
 }
 
@@ -195,8 +195,8 @@ AMX_INLINE void unpack(shape f, const stage_args *s, int p, int r)
 }
 
 /* One run of 64 k, or of sums: activations a_at bytes behind a (of both tiles of rows) times weights b_at behind both
- * panels' codes. `to` takes what the result tiles hold from before. pair, slot: as in stage. */
-AMX_INLINE void run(shape f, const bool pair, const int slot, const run_plan plan, const stage_args *s,
+ * panels' codes. `to` takes what the result tiles hold from before. pair: as in stage. */
+AMX_INLINE void run(shape f, const bool pair, const run_plan plan, const stage_args *s,
                     const void *const a[2], const int a_at, const int b_at, tile_ints *to)
 {
     const q256_codes *b = s->tiles->codes;
@@ -215,7 +215,7 @@ AMX_INLINE void run(shape f, const bool pair, const int slot, const run_plan pla
         RESULT(1, to);
     }
     DOT(plan.kind, 1, 4, 7);
-    vectors(f, slot ^ 1, &s->vectors, &s->scales, rows, plan.place, places);
+    vectors(f, &s->vectors, &s->scales, rows, plan.place, places);
     unpack(f, s, 0, plan.unpack);
     if (pair) {
         if (!plan.kept) {
@@ -230,17 +230,17 @@ AMX_INLINE void run(shape f, const bool pair, const int slot, const run_plan pla
         }
         DOT(plan.kind, 3, 5, 7);
     }
-    vectors(f, slot ^ 1, &s->vectors, &s->scales, rows, plan.place < 0 ? -1 : plan.place + 1, places);
+    vectors(f, &s->vectors, &s->scales, rows, plan.place < 0 ? -1 : plan.place + 1, places);
     unpack(f, s, 1, plan.unpack);
 }
 
 /* Run r of a plane. */
-AMX_INLINE void run_plane(shape f, const bool pair, const int slot, const run_plan plan, const stage_args *s,
-                          int r, tile_ints *to)
+AMX_INLINE void run_plane(shape f, const bool pair, const run_plan plan, const stage_args *s, int r,
+                          tile_ints *to)
 {
     const bool high = plan.place < 6; /* the second plane comes after the first one's six places */
     const int plane = high ? (int)offsetof(q256_codes, high) : (int)offsetof(q256_codes, low);
-    run(f, pair, slot, plan, s, s->tiles->q, r * RUN_BYTES, plane + r * RUN_BYTES, to);
+    run(f, pair, plan, s, s->tiles->q, r * RUN_BYTES, plane + r * RUN_BYTES, to);
 }
 
 /*
@@ -249,14 +249,14 @@ AMX_INLINE void run_plane(shape f, const bool pair, const int slot, const run_pl
  *
  * No vectors beside the first run, whose stores they wait for, nor beside the last one where it overwrites `second`.
  */
-AMX_INLINE void stage(shape f, const bool pair, const int slot, const bool unpacks, ring *g,
+AMX_INLINE void stage(shape f, const bool pair, const bool unpacks, unsigned slot, ring *g,
                       const tile_step *t, const next_units *n, const vector_step *v)
 {
     const run_kind kind = f.is_signed ? RUN_SIGNED : RUN_UNSIGNED;
     const stage_args s = {
         t,
         n,
-        {g, {alone(v->d_act[0]), alone(v->d_act[1])}, alone(v->acc), v->out},
+        {g, g->first[slot ^ 1], {alone(v->d_act[0]), alone(v->d_act[1])}, alone(v->acc), v->out},
         {.d = {_mm512_load_ps(v->scales[0].d), _mm512_load_ps(v->scales[1].d)},
          .dmin = {_mm512_load_ps(v->scales[0].dmin), _mm512_load_ps(v->scales[1].dmin)}},
     };
@@ -265,19 +265,18 @@ AMX_INLINE void stage(shape f, const bool pair, const int slot, const bool unpac
                                            : g->first[slot ^ 1]; /* for what the step before has left */
     const bool early = unpacks && !f.two_planes;
     const bool late = unpacks && f.two_planes;
-    run_plane(f, pair, slot, (run_plan){kind, false, true, -1, early ? 0 : -1}, &s, 0, left);
-    run_plane(f, pair, slot, (run_plan){kind, false, false, 0, early ? 1 : -1}, &s, 1, NULL);
-    run_plane(f, pair, slot, (run_plan){kind, false, false, 2, early ? 2 : -1}, &s, 2, NULL);
-    run_plane(f, pair, slot, (run_plan){kind, false, false, 4, early ? 3 : -1}, &s, 3, NULL);
+    run_plane(f, pair, (run_plan){kind, false, true, -1, early ? 0 : -1}, &s, 0, left);
+    run_plane(f, pair, (run_plan){kind, false, false, 0, early ? 1 : -1}, &s, 1, NULL);
+    run_plane(f, pair, (run_plan){kind, false, false, 2, early ? 2 : -1}, &s, 2, NULL);
+    run_plane(f, pair, (run_plan){kind, false, false, 4, early ? 3 : -1}, &s, 3, NULL);
     if (f.two_planes) {
-        run_plane(f, pair, slot, (run_plan){RUN_UNSIGNED, true, true, 6, late ? 3 : -1}, &s, 3,
-                  g->first[slot]);
-        run_plane(f, pair, slot, (run_plan){RUN_UNSIGNED, false, false, 8, late ? 0 : -1}, &s, 0, NULL);
-        run_plane(f, pair, slot, (run_plan){RUN_UNSIGNED, false, false, 10, late ? 1 : -1}, &s, 1, NULL);
-        run_plane(f, pair, slot, (run_plan){RUN_UNSIGNED, false, false, 12, late ? 2 : -1}, &s, 2, NULL);
+        run_plane(f, pair, (run_plan){RUN_UNSIGNED, true, true, 6, late ? 3 : -1}, &s, 3, g->first[slot]);
+        run_plane(f, pair, (run_plan){RUN_UNSIGNED, false, false, 8, late ? 0 : -1}, &s, 0, NULL);
+        run_plane(f, pair, (run_plan){RUN_UNSIGNED, false, false, 10, late ? 1 : -1}, &s, 1, NULL);
+        run_plane(f, pair, (run_plan){RUN_UNSIGNED, false, false, 12, late ? 2 : -1}, &s, 2, NULL);
     }
     if (f.has_min) {
-        run(f, pair, slot, (run_plan){RUN_BF16, false, true, f.two_planes ? -1 : 6, -1}, &s, t->halves, 0,
+        run(f, pair, (run_plan){RUN_BF16, false, true, f.two_planes ? -1 : 6, -1}, &s, t->halves, 0,
             offsetof(q256_codes, mins), f.two_planes ? g->second : g->first[slot]);
     }
     for (int p = 0; unpacks && p < PANELS; p++) {
@@ -345,17 +344,10 @@ static const _Alignas(64) float zeros[2 * TILE * COLUMNS];
 /* The tiles of t and the vectors of the step before it. n: NULL where nothing is unpacked. */
 AMX_INLINE void step_run(shape f, const bool pair, product *p, const tile_step *t, const next_units *n)
 {
-    const bool odd = p->step % 2;
     if (n) {
-        if (odd) {
-            stage(f, pair, 1, true, &p->ring, t, n, &p->before);
-        } else {
-            stage(f, pair, 0, true, &p->ring, t, n, &p->before);
-        }
-    } else if (odd) {
-        stage(f, pair, 1, false, &p->ring, t, n, &p->before);
+        stage(f, pair, true, p->step % 2, &p->ring, t, n, &p->before);
     } else {
-        stage(f, pair, 0, false, &p->ring, t, n, &p->before);
+        stage(f, pair, false, p->step % 2, &p->ring, t, n, &p->before);
     }
     if (p->before.y) {
         rows_store(&p->before);
