@@ -65,3 +65,14 @@ int read_prompt(const char *text, const char *file, buf *out)
     bool ok = file && strcmp(file, "-") != 0 ? read_file(file, out) : read_stdin(out);
     return ok ? EXIT_OK : EXIT_FAILED;
 }
+
+int read_template(const char *file, buf *out)
+{
+    int rc = read_prompt(NULL, file, out);
+    if (rc == EXIT_OK && (out->len == 0 || memchr(out->data, 0, out->len))) {
+        fprintf(stderr, "hearth: %s: the chat template %s\n", file,
+                out->len == 0 ? "is empty" : "has a zero byte");
+        return EXIT_FAILED;
+    }
+    return rc;
+}

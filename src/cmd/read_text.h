@@ -13,4 +13,7 @@
  * read. */
 int read_prompt(const char *text, const char *file, buf *out);
 
+/* A chat template's file ("-" is stdin), which is not empty and has no zero byte. Errors as above. */
+int read_template(const char *file, buf *out);
+
 #endif

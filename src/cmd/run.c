@@ -223,7 +223,7 @@ static int run(const run_args *a)
     int rc = model_path_find(a->model.model, path, sizeof path);
     rc = rc ? rc : model_options_instance(&a->model, KV_F16, &checked);
     rc = rc ? rc : read_prompt(a->prompt, a->file, &prompt);
-    rc = rc || !a->template_file ? rc : read_prompt(NULL, a->template_file, &source);
+    rc = rc || !a->template_file ? rc : read_template(a->template_file, &source);
     if (rc != EXIT_OK) {
         buf_release(&prompt);
         buf_release(&source);

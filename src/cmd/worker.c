@@ -82,7 +82,7 @@ int cmd_worker(int argc, char **argv)
     }
     rc = rc ? rc : model_options_instance(&model, KV_F16, &cfg.instance);
     rc = rc || !prefix ? rc : parse_ids("--prefix-ids", prefix, &ids);
-    rc = rc || !template_file ? rc : read_prompt(NULL, template_file, &source);
+    rc = rc || !template_file ? rc : read_template(template_file, &source);
     if (rc == EXIT_OK) {
         cfg.chat_template = template_file ? buf_str(&source) : NULL;
         cfg.max_sessions = (int32_t)max_sessions;

@@ -364,6 +364,9 @@ static status template_ids(hearth_session *hs, const chatml_message *m, size_t n
         ivec_reset(&hs->chat);
         st = chat_template_encode(t, &text, &hs->chat);
     }
+    if (st == ST_OK && hs->chat.len == 0) { /* no ids would mean: the prompt is the text */
+        st = err_set(e, ST_TEMPLATE, "messages", "the chat template gives an empty prompt");
+    }
     chat_text_release(&text);
     json_doc_free(doc);
     chat_template_free(t);

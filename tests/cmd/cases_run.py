@@ -181,6 +181,11 @@ class Run(Case):
         self.assertEqual(got["prompt_ids"], [298, *merged("hi")])
         r = hearth("run", "-m", model, "-p", "hi", "--chat-template", self.file("r.jinja", b"{{ raise_exception('not so') }}"))
         self.assertEqual((r.rc, b"not so" in r.err), (1, True))
+        for text, says in ((b"{% if 0 %}x{% endif %}", b"empty prompt"), (b"", b"is empty"), (b"a\0b", b"zero byte")):
+            for command in ("run", "worker"):
+                r = hearth(command, "-m", model, "--chat-template", self.file("e.jinja", text), *["hi"][:command == "run"],
+                           stdin=b'{"id":"a","op":"chat","messages":[{"role":"user","content":"hi"}]}\n')
+                self.assertTrue(says in r.err + r.out, (command, text, r))
 
     def test_bad_command_lines(self):
         m = ["run", "-m", MODELS["bpe"]]
