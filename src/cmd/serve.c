@@ -10,18 +10,20 @@
 #include "cmd/args.h"
 #include "cmd/cmd.h"
 #include "cmd/model_options.h"
+#include "cmd/read_text.h"
 #include "serve/serve.h"
 
 #define MAX_MODELS    ARG_MAX_TEXTS
 #define MAX_WORDS     64
 #define MAX_TIMEOUT_S 86400
 #define ID_BYTES      256
-#define MAX_OPTIONS   10
+#define MAX_OPTIONS   11
 #define OPTION_BYTES  (4096 + 32) /* --pack-dir=PATH */
 
 typedef struct serve_args {
     model_options_args load;
     arg_texts models;
+    const char *template_file;
     const char *host, *unix_path, *keys_path, *worker_cmd, *keepalive, *keepalive_kind;
     int64_t port, max_body, max_queue, max_respawns, max_sessions, slow_reader_s;
     double stall_s, grace_s, drain_s;
@@ -102,6 +104,9 @@ static void put_options(command *c, const serve_args *a)
     if (a->load.huge_pages) {
         add_flag_option(c, "huge-pages");
     }
+    if (a->template_file) {
+        add_text_option(c, "chat-template", a->template_file);
+    }
     if (a->max_sessions) {
         add_option(c, "max-sessions", a->max_sessions);
     }
@@ -163,6 +168,19 @@ static int foreign_workers(command *c, const serve_args *a)
     return EXIT_OK;
 }
 
+/* It is told here, not by a worker that cannot start, when the template cannot be read. */
+static int check_template(const char *file)
+{
+    buf text = {0};
+    if (file && (strcmp(file, "-") == 0 || strlen(file) >= 4096)) {
+        fprintf(stderr, "hearth: --chat-template %.64s: must name a file\n", file);
+        return EXIT_USAGE;
+    }
+    int rc = file ? read_template(file, &text) : EXIT_OK;
+    buf_release(&text);
+    return rc;
+}
+
 static int read_keepalive(const serve_args *a, serve_config *cfg)
 {
     char *end;
@@ -204,6 +222,7 @@ static int serve(const serve_args *a, command *c)
     serve_config cfg = serve_config_default();
     int rc = model_options_instance(&a->load, KV_F16, &checked);
     rc = rc ? rc : read_keepalive(a, &cfg);
+    rc = rc ? rc : check_template(a->template_file);
     rc = rc ? rc : a->worker_cmd ? foreign_workers(c, a) : own_workers(c, a);
     if (rc != EXIT_OK) {
         return rc;
@@ -240,6 +259,7 @@ int cmd_serve(int argc, char **argv)
     const cli_arg table[] = {
         {"model", 'm', ARG_TEXTS, &a.models, 0, 0, "FILE  a model: a path, or a name in the model folder; may be given several times"},
         MODEL_LOAD_ROWS(a.load),
+        {"chat-template", 0, ARG_TEXT, &a.template_file, 0, 0, "FILE  a Jinja template in place of the models' own"},
         {"max-sessions", 0, ARG_INT, &a.max_sessions, 1, 65536, "N  requests that run at once, per model (8)"},
         {"host", 0, ARG_TEXT, &a.host, 0, 0, "ADDRESS  to listen on (127.0.0.1)"},
         {"port", 'p', ARG_INT, &a.port, 0, 65535, "N  to listen on (8080; 0: any free one)"},

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""serve_script.py Shared|Starts SERVE_MAIN, or Real|Ember|Many HEARTH MODEL: the daemon from outside, around stub_worker.py, or
+"""serve_script.py Shared|Starts SERVE_MAIN, or Real|Ember|Template|Many HEARTH MODEL: the daemon from outside, around stub_worker.py, or
 `hearth serve` with its real worker. Standard library only. Exit 1 if a test fails. What the API answers in detail is in api_script.py,
 what becomes of workers in supervise_script.py, the framing in http_script.py."""
 import http.client
@@ -514,6 +514,27 @@ class Ember(WithModel, unittest.TestCase):
         for t in threads:
             t.join()
         self.assertEqual(together, alone)
+
+
+class Template(unittest.TestCase):
+    """--chat-template: in the model's place; one that cannot be read is told at the start."""
+    def test_template_of_a_file(self):
+        ask = {"messages": [{"role": "user", "content": "Hi"}]}
+        with tempfile.TemporaryDirectory() as t:
+            path = pathlib.Path(t, "t.jinja")
+            argv = [SERVE, "serve", "-m", MODEL[0], "--port", "0", "--chat-template", str(path)]
+            path.write_text("[{{ messages[0].content }}]")
+            with Daemon(argv=argv) as d:
+                self.assertEqual(d.ask("POST", "/apply-template", ask)[2], {"prompt": "[Hi]"})
+            path.write_text("{{ raise_exception('not so') }}")
+            with Daemon(argv=argv) as d:
+                status, _, body = d.ask("POST", "/v1/chat/completions", ask)
+                self.assertEqual((status, body["error"]["code"]), (400, "template_error"))
+                self.assertIn("not so", body["error"]["message"])
+            path.write_text("")
+            for argv, rc, says in ((argv, 1, b"is empty"), ([*argv[:-1], t + "/none"], 1, b"none"), ([*argv[:-1], "-"], 2, b"name a file")):
+                r = subprocess.run(argv, capture_output=True, stdin=subprocess.DEVNULL, timeout=60)
+                self.assertEqual((r.returncode, says in r.stderr), (rc, True), r)
 
 
 class Many(unittest.TestCase):
