@@ -262,8 +262,7 @@ static void test_linear(void **state)
         "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>",
         "<think>",
         "<think></think>",
-        "{\"name\": \"f\", "
-        "\"parameters\": {}}; ",
+        "{\"name\": \"f\", \"parameters\": {}}; ",
         "<function=f>\n</function>",
         "</parameter",
         "{\"a\":",
