@@ -404,7 +404,7 @@ static size_t set_cut(sampler *s, size_t n, int32_t last)
     size_t kept = 0;
     for (size_t i = 0; i < n; i++) {
         int32_t token = s->set[i];
-        if (s->values[token] > least || (s->values[token] == least && token <= last)) {
+        if (s->values[token] > least || (token <= last && s->values[token] == least)) {
             s->set[kept++] = token;
         }
     }
