@@ -388,7 +388,7 @@ hearth_status hearth_template_ids(hearth_session *hs, const hearth_message *mess
     arena_init(&mem, CHAT_CHUNK);
     status st = n_messages > 0 ? read_messages(messages, n_messages, &mem, &list, &e)
                                : err_set(&e, ST_INVALID_FIELD, "messages", "no messages");
-    if (st == ST_OK) {
+    if (st == ST_OK && list) {
         st = template_ids(hs, list, n_messages, source, &e);
     }
     arena_release(&mem);

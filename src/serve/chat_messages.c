@@ -269,6 +269,7 @@ static bool read_message(message_reader *r, const json *v, message_role *role)
                                         : *role == ROLE_TOOL    ? read_tool
                                                                 : read_plain)(r, v);
     json_w_obj_close(r->w);
+    r->prefix = NULL; /* it ends with this call */
     return ok;
 }
 
