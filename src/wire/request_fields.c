@@ -188,7 +188,7 @@ static const field fields[] = {
     {"parse_special", IN(WIRE_TOKENIZE), .read = read_bool, AT(parse_special)},
     {"ids", IN(WIRE_DETOKENIZE), .list = request_read_ids},
     {"action", SESSION, .read = read_nothing},
-    {"now", REPLY | TALK, .read = read_now},
+    {"now", REPLY | IN(WIRE_COUNT) | IN(WIRE_RENDER), .read = read_now},
     {"min_p", REPLY, NUMBER(0, 1, "a number in [0, 1]"), AT(min_p)},
     {"repetition_penalty", REPLY, NUMBER(0.01, 100, "a number in [0.01, 100]"), AT(repetition_penalty)},
     {"presence_penalty", REPLY, NUMBER(-WIRE_MAX_PENALTY, WIRE_MAX_PENALTY, "a number in [-1e6, 1e6]"),

@@ -5,6 +5,7 @@
  * in fp32; all zero where absmax < 2^-100. The product is at most 127 (1 + 2^-23), so no code leaves -127 …
  * 127.
  */
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -72,6 +73,7 @@ static void sums_encode(kern_act *a, size_t r, size_t b, const int8_t *q)
 /* Values [k0, k1) of row r into codes, scales and sums; x NULL: all zero. */
 static void part_encode(kern_act *a, const float *x, size_t r, size_t k0, size_t k1)
 {
+    assert(a->block > 0);
     for (size_t run = k0 / KERN_ACT_RUN; run < a->n_runs && run * KERN_ACT_RUN < k1; run++) {
         memset(kern_act_q(a, r, run), 0, KERN_ACT_RUN);
     }
