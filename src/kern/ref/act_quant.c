@@ -73,17 +73,18 @@ static void sums_encode(kern_act *a, size_t r, size_t b, const int8_t *q)
 /* Values [k0, k1) of row r into codes, scales and sums; x NULL: all zero. */
 static void part_encode(kern_act *a, const float *x, size_t r, size_t k0, size_t k1)
 {
-    assert(a->block > 0);
+    const size_t block = a->block;
+    assert(block > 0);
     for (size_t run = k0 / KERN_ACT_RUN; run < a->n_runs && run * KERN_ACT_RUN < k1; run++) {
         memset(kern_act_q(a, r, run), 0, KERN_ACT_RUN);
     }
-    for (size_t at = k0; at < k1; at += a->block) {
+    for (size_t at = k0; at < k1; at += block) {
         int8_t q[BLOCK_MAX] = {0};
-        size_t b = at / a->block;
-        size_t n = k1 - at < a->block ? k1 - at : a->block;
+        size_t b = at / block;
+        size_t n = k1 - at < block ? k1 - at : block;
         *kern_act_d(a, r, b) = x ? block_encode(x + at, n, q) : 0.0f;
         sums_encode(a, r, b, q);
-        for (size_t i = 0; i < a->block; i += 32) {
+        for (size_t i = 0; i < block; i += 32) {
             memcpy(kern_act_q(a, r, (at + i) / KERN_ACT_RUN) + (at + i) % KERN_ACT_RUN, q + i, 32);
         }
     }
