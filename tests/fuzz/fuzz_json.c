@@ -10,73 +10,26 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void write_value(json_w *w, const json *v);
+static void find_members(const json *v);
 
-typedef struct member_ctx {
-    json_w *w;
-    const json *obj;
-} member_ctx;
-
-static bool write_member(void *ctx, const char *key, size_t key_len, const json *v)
+static bool find_member(void *obj, const char *key, size_t key_len, const json *v)
 {
-    const member_ctx *c = ctx;
     const json *found = NULL;
-    if (strlen(key) != key_len || !json_get(c->obj, key, &found) || found != v) {
+    if (strlen(key) != key_len || !json_get(obj, key, &found) || found != v) {
         abort(); /* what is visited is found by its key */
     }
-    json_w_key(c->w, key);
-    write_value(c->w, v);
+    find_members(v);
     return true;
 }
 
-static void write_number(json_w *w, const json *v)
-{
-    int64_t i;
-    uint64_t u;
-    double f;
-    if (json_i64(v, &i)) {
-        json_w_i64(w, i);
-    } else if (json_u64(v, &u)) {
-        json_w_u64(w, u);
-    } else if (json_f64(v, &f)) {
-        json_w_f64(w, f);
-    }
-}
-
 /* The reader bounds the depth. */
-static void write_value(json_w *w, const json *v)
+static void find_members(const json *v)
 {
-    size_t len;
-    const char *s;
-    bool b = false;
-    switch (json_kind(v)) {
-    case JSON_NULL:
-        json_w_null(w);
-        break;
-    case JSON_BOOL:
-        json_bool(v, &b);
-        json_w_bool(w, b);
-        break;
-    case JSON_INT:
-    case JSON_DOUBLE:
-        write_number(w, v);
-        break;
-    case JSON_STRING:
-        s = json_string(v, &len);
-        json_w_str(w, s, len);
-        break;
-    case JSON_ARRAY:
-        json_w_arr_open(w);
-        for (size_t i = 0; i < json_len(v); i++) {
-            write_value(w, json_at(v, i));
-        }
-        json_w_arr_close(w);
-        break;
-    case JSON_OBJECT:
-        json_w_obj_open(w);
-        json_each(v, write_member, &(member_ctx){w, v});
-        json_w_obj_close(w);
-        break;
+    if (json_kind(v) == JSON_OBJECT) {
+        json_each(v, find_member, (void *)(uintptr_t)v);
+    }
+    for (size_t i = 0; json_kind(v) == JSON_ARRAY && i < json_len(v); i++) {
+        find_members(json_at(v, i));
     }
 }
 
@@ -94,7 +47,8 @@ static bool rewrite(const char *text, size_t len, buf *out)
         return false;
     }
     json_w_begin(&w, out);
-    write_value(&w, json_root(d));
+    find_members(json_root(d));
+    json_w_json(&w, json_root(d));
     if (json_w_end(&w) != ST_OK) {
         abort();
     }
