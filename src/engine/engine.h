@@ -3,8 +3,9 @@
  * have ended; each step computes one ragged batch (one row per decoding sequence, chunks of prompts for the
  * rest) and reports through each request's sink.
  *
- * States of a sequence (DESIGN 6): QUEUED -> PREFILL -> DECODE -> ended; EMIT_WAIT while held. Each request
- * ends exactly once, with `done` or `failed`. What a sequence computes never depends on the others.
+ * States of a sequence (DESIGN 6): QUEUED -> PREFILL -> DECODE -> ended; PARKED and RESTORE while its pages serve
+ * somebody else; EMIT_WAIT while held. Each request ends exactly once, with `done` or `failed`. What a sequence
+ * computes never depends on the others: chunks, preemption and neighbours change time, never a bit.
  *
  * Sessions. A session's resident ids are exactly the tokens in its pages, in order. Requests on one session
  * run one after another, in the order submitted; anonymous ones run together. The reset reason and the reuse
@@ -14,8 +15,18 @@
  * sessions) `done` comes one step after the last token. While a request needs pages that nobody else has,
  * idle sessions are emptied, the one unused for longest first: their next turn starts `new`.
  *
- * Pages. Admission makes sure of all pages that prompt and reply can need, so a running sequence never waits
- * for one; a request that does not fit now waits QUEUED and is not overtaken by later ones.
+ * Lanes (engine/lanes.h). A running sequence has a lane: an anonymous one its own from admission to its end, a
+ * session's the session's, which keeps it from its first admission until it is closed. All lanes busy: requests
+ * wait.
+ *
+ * Order. Waiting requests are admitted by priority, age and order (engine/policy.h). One that does not fit now may
+ * be passed for a while, never for ever. Prompts are computed in chunks by time: a step that holds replies back
+ * takes at most about twice what their own step takes, and none more than max_step_ns, one row apart.
+ *
+ * Pages. Admission reserves the prompt and up to GEN_WATERMARK_TOKENS of the reply. When a reply outgrows what
+ * was reserved and no page is free, idle sessions are emptied, then one sequence is preempted: its pages are
+ * copied aside (park_bytes) or dropped and computed again when it resumes. The context of a request without an
+ * end of its own is the smaller of n_ctx and the pool, so that one alone can always run.
  *
  * Thread: one owner ("the engine thread") for everything but a request's cancel flag and engine_stats_read.
  * Sinks are called inside engine_step on that thread; they must not call back into the engine except
@@ -34,11 +45,18 @@
 #include "base/pool.h"
 #include "base/status.h"
 #include "engine/finish.h"
+#include "engine/lanes.h"
+#include "engine/policy.h"
+#include "engine/repeat_guard.h"
 #include "engine/sampler.h"
 #include "kv/page_pool.h"
 #include "model/forward.h"
 #include "text/stop.h"
 #include "text/tokenizer.h"
+
+/* Tokens of a reply that admission and resuming reserve pages for, if the request can have as many. */
+#define GEN_WATERMARK_TOKENS 64
+#define GEN_MAX_STEP_NS      UINT64_C(250000000)
 
 typedef struct engine engine;
 typedef struct session session;
@@ -58,9 +76,16 @@ typedef struct engine_config {
     const clock_src *clock; /* borrowed */
     int32_t n_ctx;          /* positions a sequence may have */
     size_t n_pages;         /* of the page pool */
-    size_t prefill_chunk;   /* prompt rows per sequence and step, 1 … ops.max_rows */
-    size_t max_sequences;   /* running at once, 1 … ops.max_logit_rows */
+    size_t prefill_chunk;   /* prompt rows per sequence and step at most, 1 … ops.max_rows */
+    uint64_t max_step_ns;   /* what a step with prompts in it may take; 0 = chunks are not cut by time */
+    size_t max_sequences;   /* lanes: running at once, 1 … ops.max_logit_rows */
+    size_t idle_lanes;      /* kept at most; 0 = all */
+    size_t prewarm_lanes;   /* made at once */
+    size_t park_bytes;      /* for copies of preempted sequences' pages; 0 = they are always computed again */
     bool warm;              /* false: nothing is ever reused (--no-warm) */
+    void (*lane_event)(void *ctx,
+                       const lane_event *ev); /* NULL = nobody listens; it must not call the engine */
+    void *lane_event_ctx;
     /* Called before each forward pass, on the engine thread; NULL = nothing. It must not call the engine. */
     void (*before_step)(void *ctx, const step_row *rows, size_t n, bool any_prefill);
     void *before_step_ctx;
@@ -100,7 +125,8 @@ typedef struct gen_token {
 
 typedef struct gen_result {
     finish_reason reason;
-    const char *guard;     /* "" or the name of what cut it: "context", "deadline" or seq_cancel_guarded's */
+    const char *guard;     /* "" or the name of what cut it: "context", "repetition", "deadline" or
+                            * seq_cancel_guarded's */
     bool stop_cut;         /* ended by a stop string */
     bool repaired_tail;    /* an unfinished last character became U+FFFD */
     const char *tail_text; /* text released by the end (held back for a stop string or a character) */
@@ -110,6 +136,9 @@ typedef struct gen_result {
     int32_t prompt_tokens;
     int32_t reused_tokens;
     int32_t prefilled_tokens; /* reused + prefilled = prompt unless cancelled in prefill */
+    int32_t preemptions;      /* how often it was parked; what that cost is in no other count */
+    const float *embedding; /* GEN_EMBED, finished by itself: [n_embd]; else NULL. Borrowed during the call */
+    const float *label_logprobs; /* GEN_SCORE, finished by itself: [n_labels]; else NULL. Borrowed likewise */
     reset_reason reset;
     uint64_t seed;
     double queue_ms, prefill_ms, decode_ms, total_ms, ttft_ms; /* ttft: from submit to the first token */
@@ -150,6 +179,14 @@ typedef struct gen_sink {
 } gen_sink;
 
 #define GEN_MAX_STOP_IDS 64
+#define GEN_MAX_LABELS   64
+
+/* What follows the prompt; fixed at admission. */
+typedef enum gen_plan {
+    GEN_SAMPLE, /* a reply */
+    GEN_EMBED,  /* nothing is generated: the state behind the last norm of the prompt's last token */
+    GEN_SCORE   /* nothing is generated: the log-probabilities of some tokens as the next one */
+} gen_plan;
 
 typedef struct gen_request {
     const int32_t *prompt; /* copied */
@@ -171,10 +208,19 @@ typedef struct gen_request {
      * computed, as many at a time as the model gives rows of logits. */
     int32_t prompt_logprobs;
     uint64_t id_hash; /* what before_step calls it; 0 = none */
+    int32_t priority; /* POLICY_MIN_PRIORITY … POLICY_MAX_PRIORITY; the larger is admitted first */
+    /* Ends the reply as `length`, guard `repetition`, once its last that many tokens are copies of one run
+     * (engine/repeat_guard.h); 0 = off. */
+    int32_t repeat_span;
+    gen_plan plan; /* GEN_EMBED and GEN_SCORE: max_new_tokens and what concerns tokens is not looked at;
+                            * they end with FINISH_STOP */
+    const int32_t *labels; /* GEN_SCORE: [n_labels] ids; copied */
+    size_t n_labels;       /* 1 … GEN_MAX_LABELS */
 } gen_request;
 
 /* All fields are checked before the session is touched. ST_INVALID_FIELD, ST_CONTEXT_LENGTH (prompt does not
- * leave room for one token; the message has both numbers), ST_NEVER_FITS, ST_NOMEM: then nothing changed and
+ * leave room for one token; the message has both numbers), ST_NEVER_FITS (prompt and reply are more than the pool
+ * holds; the message has both numbers), ST_NOMEM: then nothing changed and
  * no sink is called. *out stays valid until the sink's done/failed. */
 status engine_submit(engine *en, const gen_request *r, sequence **out, err *e);
 /* Ends what was cut, admits what can run and computes one step. Returns false when there was nothing to
@@ -199,7 +245,19 @@ typedef struct engine_stats { /* a snapshot; counters only rise; what follows bu
     uint64_t pages_total, pages_used;
     uint64_t sessions, sequences;
     uint64_t running; /* sequences that have a lane: admitted and not ended */
+    uint64_t parked;  /* of these: preempted and not yet back */
+    uint64_t preemptions, tokens_recomputed, tokens_restored; /* since the beginning */
+    uint64_t lanes, lanes_live, lanes_idle;
 } engine_stats;
 void engine_stats_read(const engine *en, engine_stats *out); /* any thread */
+
+/* Lanes as they are now. Engine thread. */
+const lanes *engine_lanes(const engine *en);
+/* The owner number that the session's lane has. */
+uint64_t session_owner(const session *s);
+/* Whether what is tracked, what is in pages and what the model would be told agree: counts of lanes, pages,
+ * promises and positions, summed over all sequences and sessions. *why: the first that does not, if false. For
+ * tests and the simulator; linear in all of them. */
+bool engine_check(const engine *en, const char **why);
 
 #endif

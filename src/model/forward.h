@@ -25,6 +25,7 @@ typedef struct batch_row {
     int32_t pos;   /* absolute, from 0 */
     int32_t token; /* in [0, n_vocab) */
     bool want_logits;
+    bool want_hidden; /* its state behind the last norm goes to batch.hidden */
 } batch_row;
 
 typedef struct batch_seq {
@@ -37,6 +38,7 @@ typedef struct batch {
     size_t n_rows; /* 1 … max_rows of the table */
     const batch_seq *seqs;
     size_t n_seqs;
+    float *hidden; /* out: [rows with want_hidden, in row order][n_embd]; NULL if none wants it */
 } batch;
 
 typedef struct forward_ops {
