@@ -4,19 +4,19 @@
 
 #include "base/mem.h"
 
-typedef struct lane {
+typedef struct stream {
     bench_lanes *all;
     session *session; /* owned */
     sequence *seq;    /* NULL: nothing runs on it */
     size_t n_tokens;  /* of the reply so far */
     int32_t reused;
-} lane;
+} stream;
 
 struct bench_lanes {
     engine *en; /* borrowed */
     int32_t n_vocab;
     int32_t *prompt; /* owned, [max_tokens] */
-    lane *lanes;     /* owned */
+    stream *lanes;   /* owned */
     size_t n;
     size_t n_reached; /* lanes whose reply has `goal` tokens */
     size_t goal;      /* at least 1 */
@@ -28,7 +28,7 @@ struct bench_lanes {
 
 static void on_token(void *ctx, const gen_token *t)
 {
-    lane *l = ctx;
+    stream *l = ctx;
     (void)t;
     l->n_tokens++;
     if (l->n_tokens == l->all->goal) {
@@ -41,14 +41,14 @@ static void on_token(void *ctx, const gen_token *t)
 
 static void on_done(void *ctx, const gen_result *r)
 {
-    lane *l = ctx;
+    stream *l = ctx;
     l->seq = NULL;
     l->reused = r->reused_tokens;
 }
 
 static void on_failed(void *ctx, const err *e)
 {
-    lane *l = ctx;
+    stream *l = ctx;
     l->seq = NULL;
     if (l->all->st == ST_OK) {
         l->all->st = e->code;
@@ -111,7 +111,7 @@ static void write_prompt(const bench_lanes *l, size_t lane_index, size_t depth, 
     }
 }
 
-static status submit(bench_lanes *l, lane *at, size_t n_prompt, size_t n_reply, err *e)
+static status submit(bench_lanes *l, stream *at, size_t n_prompt, size_t n_reply, err *e)
 {
     gen_request r = {.prompt = l->prompt,
                      .n_prompt = n_prompt,

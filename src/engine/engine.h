@@ -46,7 +46,6 @@
 #include "base/status.h"
 #include "engine/finish.h"
 #include "engine/lanes.h"
-#include "engine/policy.h"
 #include "engine/repeat_guard.h"
 #include "engine/sampler.h"
 #include "kv/page_pool.h"
@@ -57,6 +56,8 @@
 /* Tokens of a reply that admission and resuming reserve pages for, if the request can have as many. */
 #define GEN_WATERMARK_TOKENS 64
 #define GEN_MAX_STEP_NS      UINT64_C(250000000)
+#define GEN_MIN_PRIORITY     (-10)
+#define GEN_MAX_PRIORITY     10
 
 typedef struct engine engine;
 typedef struct session session;
@@ -208,7 +209,7 @@ typedef struct gen_request {
      * computed, as many at a time as the model gives rows of logits. */
     int32_t prompt_logprobs;
     uint64_t id_hash; /* what before_step calls it; 0 = none */
-    int32_t priority; /* POLICY_MIN_PRIORITY … POLICY_MAX_PRIORITY; the larger is admitted first */
+    int32_t priority; /* GEN_MIN_PRIORITY … GEN_MAX_PRIORITY; the larger is admitted first */
     /* Ends the reply as `length`, guard `repetition`, once its last that many tokens are copies of one run
      * (engine/repeat_guard.h); 0 = off. */
     int32_t repeat_span;
@@ -252,7 +253,7 @@ typedef struct engine_stats { /* a snapshot; counters only rise; what follows bu
 void engine_stats_read(const engine *en, engine_stats *out); /* any thread */
 
 /* Lanes as they are now. Engine thread. */
-const lanes *engine_lanes(const engine *en);
+const lane_table *engine_lanes(const engine *en);
 /* The owner number that the session's lane has. */
 uint64_t session_owner(const session *s);
 /* Whether what is tracked, what is in pages and what the model would be told agree: counts of lanes, pages,

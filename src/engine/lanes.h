@@ -38,7 +38,7 @@ typedef struct lane {
     bool named;          /* the owner is a session */
 } lane;
 
-typedef struct lanes lanes;
+typedef struct lane_table lane_table;
 
 /* The native state of a lane; a test may put failures in its place. */
 typedef struct lane_ops {
@@ -66,13 +66,13 @@ typedef struct lanes_config {
     void *event_ctx;
 } lanes_config;
 
-status lanes_new(const lanes_config *cfg, lanes **out);
+status lanes_new(const lanes_config *cfg, lane_table **out);
 /* Destroys the idle lanes; none may be live (asserted). NULL is fine. */
-void lanes_free(lanes *t);
+void lanes_free(lane_table *t);
 
 /* ST_CAPACITY: all lanes are busy. Else the status of a creation that failed; then nothing changed. owner must
  * not have a lane. *out is borrowed until its release. */
-status lanes_acquire(lanes *t, uint64_t owner, bool named, lane **out);
+status lanes_acquire(lane_table *t, uint64_t owner, bool named, lane **out);
 
 typedef struct lane_cleanup {
     bool was_live;      /* the owner had a lane */
@@ -82,14 +82,14 @@ typedef struct lane_cleanup {
 } lane_cleanup;
 
 /* The owner has ended. An owner without a lane is fine and says nothing. */
-lane_cleanup lanes_release(lanes *t, uint64_t owner);
+lane_cleanup lanes_release(lane_table *t, uint64_t owner);
 
 /* Makes idle lanes up to min(target, idle cap, n_lanes - live). A creation that fails stops it: what was made
  * stays, and its status is returned. *made (may be NULL): how many this call made. */
-status lanes_prewarm(lanes *t, size_t target, size_t *made);
+status lanes_prewarm(lane_table *t, size_t target, size_t *made);
 
 /* Whether lane `index` still has the owner that it had at `generation`. */
-bool lanes_is_current(const lanes *t, uint32_t index, uint64_t generation);
+bool lanes_is_current(const lane_table *t, uint32_t index, uint64_t generation);
 
 typedef struct lanes_stats {
     size_t lanes, live, idle;
@@ -98,9 +98,9 @@ typedef struct lanes_stats {
     size_t pages;
     uint64_t created, destroyed; /* since the beginning */
 } lanes_stats;
-lanes_stats lanes_stats_read(const lanes *t);
+lanes_stats lanes_stats_read(const lane_table *t);
 /* The live or idle lane at an index below n_lanes, NULL if there is no native state. */
-const lane *lanes_at(const lanes *t, size_t index);
-size_t lanes_count(const lanes *t); /* n_lanes */
+const lane *lanes_at(const lane_table *t, size_t index);
+size_t lanes_count(const lane_table *t); /* n_lanes */
 
 #endif

@@ -13,16 +13,15 @@
 
 /* Requests that wait: a larger priority first, one more for every POLICY_AGEING_NS of waiting; then the one that
  * was submitted first. */
-#define POLICY_MIN_PRIORITY (-10)
-#define POLICY_MAX_PRIORITY 10
-#define POLICY_AGEING_NS    UINT64_C(2000000000)
+#define POLICY_AGEING_NS UINT64_C(2000000000)
 
-typedef struct waiting {
+typedef struct policy_waiting {
     int32_t priority;
     uint64_t waited_ns;
     uint64_t ticket; /* rises in the order submitted */
-} waiting;
-bool policy_before(const waiting *a, const waiting *b); /* a total order but for equal tickets */
+} policy_waiting;
+bool policy_before(const policy_waiting *a,
+                   const policy_waiting *b); /* a total order but for equal tickets */
 
 /* One that does not fit now may be passed by others until it has waited that long: then nobody is admitted before
  * it, and the pages that become free are its. */
@@ -33,22 +32,22 @@ bool policy_before(const waiting *a, const waiting *b); /* a total order but for
  * if every other candidate is immune too. */
 #define POLICY_IMMUNE_TOKENS 64
 
-typedef struct running {
+typedef struct policy_running {
     size_t n_generated;
     uint64_t admitted; /* rises in the order admitted; unique */
     bool immune;
     bool held;          /* EMIT_WAIT: it computes nothing, so it needs no protection as the eldest */
     bool can_be_parked; /* false: sealed, or nothing of it is in pages */
-} running;
-size_t policy_victim(const running *r, size_t n); /* POLICY_NONE: nobody */
+} policy_running;
+size_t policy_victim(const policy_running *r, size_t n); /* POLICY_NONE: nobody */
 
 /* Who of the parked ones is next: the one that needs the fewest tokens in pages, then the one parked first. */
-typedef struct parked {
+typedef struct policy_parked {
     size_t n_tokens;
     uint64_t since; /* rises in the order parked */
     bool held;      /* not before it may say something again */
-} parked;
-size_t policy_resume(const parked *p, size_t n); /* POLICY_NONE: nobody */
+} policy_parked;
+size_t policy_resume(const policy_parked *p, size_t n); /* POLICY_NONE: nobody */
 
 /*
  * How `room` rows are shared among prompts. want[i] > 0 is what prompt i could take at once, in the order admitted;

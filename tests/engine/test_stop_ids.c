@@ -50,9 +50,9 @@ static void test_ends_the_reply(void **state)
     assert_int_equal(l.result.reason, FINISH_STOP);
     assert_false(l.result.stop_cut);
     assert_int_equal(rig_stats(&r).tokens_generated, 4);
-    const int32_t *resident = session_resident(s, &n);
+    const int32_t *kept = session_resident(s, &n);
     assert_int_equal(n, N_PROMPT + 4);
-    assert_memory_equal(resident + N_PROMPT, want, sizeof want);
+    assert_memory_equal(kept + N_PROMPT, want, sizeof want);
     assert_false(session_dirty(s));
     assert_int_equal(r.model.n_rows, N_PROMPT + 4);
     log_release(&l);
