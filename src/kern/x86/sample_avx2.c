@@ -21,12 +21,14 @@ static __m256 first_of(__m256 v, size_t n)
 void scale_tops_avx2(float *y, float *tops, const float *x, float t, size_t n)
 {
     const __m256 by = _mm256_set1_ps(t);
+    const bool divide = t != 1.0f;
     for (size_t i = 0; i < n; tops += 16) {
         const size_t end = n - i < KERN_TOPS_RUN ? n : i + KERN_TOPS_RUN;
         __m256 top[2] = {_mm256_set1_ps(-INFINITY), _mm256_set1_ps(-INFINITY)};
         for (; i + 16 <= end; i += 16) {
             for (size_t h = 0; h < 2; h++) {
-                __m256 v = _mm256_div_ps(_mm256_loadu_ps(x + i + 8 * h), by);
+                __m256 v = _mm256_loadu_ps(x + i + 8 * h);
+                v = divide ? _mm256_div_ps(v, by) : v;
                 _mm256_storeu_ps(y + i + 8 * h, v);
                 top[h] = _mm256_max_ps(top[h], v);
             }
@@ -77,41 +79,53 @@ size_t at_least_avx2(int32_t *index, const float *x, size_t n, float least)
     return found;
 }
 
-/* The high halves of v * m; the low ones, where asked for, into *low. */
-static inline __m256i mul_wide(__m256i v, __m256i m, __m256i *low)
+/* Words stand in the low halves of 64 bits; what the high ones hold is never looked at. */
+static inline __m256i high_half(__m256i product)
 {
-    const __m256i even = _mm256_mul_epu32(v, m);
-    const __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64(v, 32), m);
-    if (low) {
-        *low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
-    }
-    return _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
+    return _mm256_shuffle_epi32(product, 0xF5); /* a shift would want the multiplier's ports */
+}
+
+static inline __m256i xor2(__m256i a, uint32_t key)
+{
+    return _mm256_xor_si256(a, _mm256_set1_epi32((int)key));
 }
 
 static inline __m256i xor3(__m256i a, __m256i b, uint32_t key)
 {
-    return _mm256_xor_si256(_mm256_xor_si256(a, b), _mm256_set1_epi32((int)key));
+    return xor2(_mm256_xor_si256(a, b), key);
 }
 
-/* The first output of Philox with the counter (position, token, 0, 0): base/philox.c for eight tokens. */
+/* The first output of Philox with the counter (position, token, 0, 0): base/philox.c for four tokens, less what
+ * philox.h says. */
+static inline __m256i philox4(__m256i token, const philox_start *p)
+{
+    const __m256i m0 = _mm256_set1_epi64x(PHILOX_M0), m1 = _mm256_set1_epi64x(PHILOX_M1);
+    __m256i p0 = _mm256_mul_epu32(xor2(token, p->key[0][0]), m0);
+    __m256i p1 = _mm256_mul_epu32(xor2(high_half(p0), p->x[0]), m1);
+    __m256i c0 = xor2(high_half(p1), p->x[1]), c1 = p1, c2 = xor2(p0, p->x[2]), c3;
+    p0 = _mm256_mul_epu32(c0, m0);
+    p1 = _mm256_mul_epu32(c2, m1);
+    c0 = xor3(high_half(p1), c1, p->key[3][0]);
+    c2 = xor2(high_half(p0), p->x[3]);
+    c1 = p1;
+    c3 = p0;
+    for (int round = 4; round < PHILOX_ROUNDS - 2; round++) {
+        p0 = _mm256_mul_epu32(c0, m0);
+        p1 = _mm256_mul_epu32(c2, m1);
+        c0 = xor3(high_half(p1), c1, p->key[round][0]);
+        c2 = xor3(high_half(p0), c3, p->key[round][1]);
+        c1 = p1;
+        c3 = p0;
+    }
+    c1 = _mm256_mul_epu32(c2, m1);
+    c2 = xor3(high_half(_mm256_mul_epu32(c0, m0)), c3, p->key[PHILOX_ROUNDS - 2][1]);
+    return xor3(high_half(_mm256_mul_epu32(c2, m1)), c1, p->key[PHILOX_ROUNDS - 1][0]);
+}
+
 static inline __m256i philox8(__m256i token, const philox_start *p)
 {
-    const __m256i m0 = _mm256_set1_epi32((int)PHILOX_M0);
-    const __m256i m1 = _mm256_set1_epi32((int)PHILOX_M1);
-    __m256i c0 = _mm256_xor_si256(token, _mm256_set1_epi32((int)p->key[0][0]));
-    __m256i c1 = _mm256_setzero_si256();
-    __m256i c2 = _mm256_set1_epi32((int)p->c2);
-    __m256i c3 = _mm256_set1_epi32((int)p->c3);
-    for (int round = 1; round < PHILOX_ROUNDS - 1; round++) {
-        __m256i low0, low1;
-        const __m256i high0 = mul_wide(c0, m0, &low0);
-        const __m256i high1 = mul_wide(c2, m1, &low1);
-        c0 = xor3(high1, c1, p->key[round][0]);
-        c2 = xor3(high0, c3, p->key[round][1]);
-        c1 = low1;
-        c3 = low0;
-    }
-    return xor3(mul_wide(c2, m1, NULL), c1, p->key[PHILOX_ROUNDS - 1][0]);
+    const __m256i even = philox4(token, p), odd = philox4(_mm256_srli_epi64(token, 32), p);
+    return _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
 }
 
 /* No less than the noise of these bits: -log(-log u) <= -log(1 - u), and 1 - u is at least the rest up to 2^24 less

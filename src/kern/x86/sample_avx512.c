@@ -14,12 +14,14 @@ static __mmask16 lanes_at(size_t n, size_t i)
 void scale_tops_avx512(float *y, float *tops, const float *x, float t, size_t n)
 {
     const __m512 by = _mm512_set1_ps(t);
+    const bool divide = t != 1.0f;
     for (size_t i = 0; i < n; tops += 16) {
         const size_t end = n - i < KERN_TOPS_RUN ? n : i + KERN_TOPS_RUN;
         __m512 top = _mm512_set1_ps(-INFINITY);
         for (; i < end; i += 16) {
             const __mmask16 lanes = lanes_at(n, i);
-            const __m512 v = _mm512_div_ps(_mm512_maskz_loadu_ps(lanes, x + i), by);
+            __m512 v = _mm512_maskz_loadu_ps(lanes, x + i);
+            v = divide ? _mm512_div_ps(v, by) : v;
             _mm512_mask_storeu_ps(y + i, lanes, v);
             top = _mm512_mask_max_ps(top, lanes, top, v);
         }
@@ -58,37 +60,53 @@ size_t at_least_avx512(int32_t *index, const float *x, size_t n, float least)
     return found;
 }
 
-/* The high halves of v * m; the low ones, where asked for, into *low. */
-static inline __m512i mul_wide(__m512i v, __m512i m, __m512i *low)
+/* Words stand in the low halves of 64 bits; what the high ones hold is never looked at. */
+static inline __m512i high_half(__m512i product)
 {
-    const __m512i even = _mm512_mul_epu32(v, m);
-    const __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64(v, 32), m);
-    if (low) {
-        *low = _mm512_mask_shuffle_epi32(even, 0xAAAA, odd, _MM_PERM_CCAA);
-    }
-    return _mm512_mask_blend_epi32(0xAAAA, _mm512_srli_epi64(even, 32), odd);
+    return _mm512_shuffle_epi32(product, _MM_PERM_DDBB); /* a shift would want the multiplier's port */
 }
 
-/* The first output of Philox with the counter (position, token, 0, 0): base/philox.c for sixteen tokens. */
+static inline __m512i xor3(__m512i a, __m512i b, uint32_t key)
+{
+    return _mm512_ternarylogic_epi32(a, b, _mm512_set1_epi32((int)key), 0x96);
+}
+
+static inline __m512i xor2(__m512i a, uint32_t key)
+{
+    return _mm512_xor_si512(a, _mm512_set1_epi32((int)key));
+}
+
+/* The first output of Philox with the counter (position, token, 0, 0): base/philox.c for eight tokens, less what
+ * philox.h says. */
+static inline __m512i philox8(__m512i token, const philox_start *p)
+{
+    const __m512i m0 = _mm512_set1_epi64(PHILOX_M0), m1 = _mm512_set1_epi64(PHILOX_M1);
+    __m512i p0 = _mm512_mul_epu32(xor2(token, p->key[0][0]), m0);
+    __m512i p1 = _mm512_mul_epu32(xor2(high_half(p0), p->x[0]), m1);
+    __m512i c0 = xor2(high_half(p1), p->x[1]), c1 = p1, c2 = xor2(p0, p->x[2]), c3;
+    p0 = _mm512_mul_epu32(c0, m0);
+    p1 = _mm512_mul_epu32(c2, m1);
+    c0 = xor3(high_half(p1), c1, p->key[3][0]);
+    c2 = xor2(high_half(p0), p->x[3]);
+    c1 = p1;
+    c3 = p0;
+    for (int round = 4; round < PHILOX_ROUNDS - 2; round++) {
+        p0 = _mm512_mul_epu32(c0, m0);
+        p1 = _mm512_mul_epu32(c2, m1);
+        c0 = xor3(high_half(p1), c1, p->key[round][0]);
+        c2 = xor3(high_half(p0), c3, p->key[round][1]);
+        c1 = p1;
+        c3 = p0;
+    }
+    c1 = _mm512_mul_epu32(c2, m1);
+    c2 = xor3(high_half(_mm512_mul_epu32(c0, m0)), c3, p->key[PHILOX_ROUNDS - 2][1]);
+    return xor3(high_half(_mm512_mul_epu32(c2, m1)), c1, p->key[PHILOX_ROUNDS - 1][0]);
+}
+
 static inline __m512i philox16(__m512i token, const philox_start *p)
 {
-    const __m512i m0 = _mm512_set1_epi32((int)PHILOX_M0);
-    const __m512i m1 = _mm512_set1_epi32((int)PHILOX_M1);
-    __m512i c0 = _mm512_xor_si512(token, _mm512_set1_epi32((int)p->key[0][0]));
-    __m512i c1 = _mm512_setzero_si512();
-    __m512i c2 = _mm512_set1_epi32((int)p->c2);
-    __m512i c3 = _mm512_set1_epi32((int)p->c3);
-    for (int round = 1; round < PHILOX_ROUNDS - 1; round++) {
-        __m512i low0, low1;
-        const __m512i high0 = mul_wide(c0, m0, &low0);
-        const __m512i high1 = mul_wide(c2, m1, &low1);
-        c0 = _mm512_ternarylogic_epi32(high1, c1, _mm512_set1_epi32((int)p->key[round][0]), 0x96);
-        c2 = _mm512_ternarylogic_epi32(high0, c3, _mm512_set1_epi32((int)p->key[round][1]), 0x96);
-        c1 = low1;
-        c3 = low0;
-    }
-    const __m512i key = _mm512_set1_epi32((int)p->key[PHILOX_ROUNDS - 1][0]);
-    return _mm512_ternarylogic_epi32(mul_wide(c2, m1, NULL), c1, key, 0x96);
+    const __m512i even = philox8(token, p), odd = philox8(_mm512_srli_epi64(token, 32), p);
+    return _mm512_mask_shuffle_epi32(even, 0xAAAA, odd, _MM_PERM_CCAA);
 }
 
 /* No less than the noise of these bits: -log(-log u) <= -log(1 - u), and 1 - u is at least the rest up to 2^24 less
