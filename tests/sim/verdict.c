@@ -1,0 +1,255 @@
+/*
+ * What was right. The reasons of ends are worked out here from what the simulator did and when, not from what the
+ * engine says; what was said is compared with the oracle.
+ */
+#include <string.h>
+
+#include "engine/resident.h"
+#include "sim/world.h"
+
+#define WHO(w, l) ((size_t)((l) - (w)->lives))
+
+question verdict_question(const world *w, const life *l)
+{
+    return (question){.model = &w->model,
+                      .tok = w->tok,
+                      .r = l->r,
+                      .prompt = l->prompt,
+                      .n_prompt = l->n_prompt,
+                      .max_new = l->max_new,
+                      .ceiling = l->ceiling};
+}
+
+status verdict_submit(const world *w, life *l)
+{
+    const sim_config *c = &w->s->config;
+    size_t n = l->n_prompt, n_pool = (size_t)c->pages * KV_PAGE_TOKENS;
+    size_t n_ctx = (size_t)c->n_ctx;
+    if (n == 0) {
+        return ST_INVALID_FIELD;
+    }
+    if (n >= n_ctx) {
+        return ST_CONTEXT_LENGTH;
+    }
+    l->ceiling = l->r->max_new < 0 || (size_t)l->r->max_new > n_ctx - n;
+    l->max_new = l->ceiling ? n_ctx - n : (size_t)l->r->max_new;
+    return n + l->max_new > n_pool ? ST_NEVER_FITS : ST_OK;
+}
+
+/* After each step */
+
+/* A cut that was asked for before the step began has been made by its end (P4). */
+static void cut_in_time(const world *w, const life *l)
+{
+    if (l->phase != LIFE_RUNS) {
+        return;
+    }
+    if (l->cancel_asked && l->cancel_step < w->step) {
+        sim_fail("request %zu: cancelled a step ago and not over", WHO(w, l));
+    }
+    if (l->deadline_ns && l->deadline_ns <= w->step_began_ns) {
+        sim_fail("request %zu: its deadline has passed before the step and it is not over", WHO(w, l));
+    }
+    if (l->in_batch && (w->forward_failed || l->spoilt)) {
+        sim_fail("request %zu: it goes on although its part of the step failed", WHO(w, l));
+    }
+}
+
+static void just_failures(const world *w, const life *l, size_t *n_nomem)
+{
+    if (l->phase != LIFE_FAILED || l->end_step != w->step) {
+        return;
+    }
+    bool just = false;
+    switch (l->error.code) {
+    case ST_NONFINITE:
+        just = l->in_batch && (l->spoilt || l->poisoned);
+        break;
+    case ST_INTERNAL:
+        just = l->in_batch && w->forward_failed;
+        break;
+    case ST_NOMEM:
+        just = w->memory_failed && ++*n_nomem == 1;
+        break;
+    default:
+        break;
+    }
+    if (!just) {
+        sim_fail("request %zu: failed for no reason: %s", WHO(w, l), l->error.msg);
+    }
+}
+
+static void progress(const world *w, const life *l)
+{
+    int32_t cached, processed;
+    if (l->phase != LIFE_RUNS) {
+        return;
+    }
+    seq_progress(l->seq, &cached, &processed);
+    if (cached < 0 || cached > processed || (size_t)processed > l->n_prompt ||
+        (l->n_ids > 0 && (size_t)processed != l->n_prompt)) {
+        sim_fail("request %zu: cached %d, processed %d of %zu", WHO(w, l), cached, processed, l->n_prompt);
+    }
+}
+
+static void figures(const world *w)
+{
+    engine_stats st;
+    engine_stats_read(w->en, &st);
+    uint64_t alive = w->n_submitted - w->n_done - w->n_failed;
+    if (engine_running(w->en) != alive || st.sequences != alive) {
+        sim_fail("%zu requests run, should be %llu", engine_running(w->en), (unsigned long long)alive);
+    }
+    if (st.requests_done + st.requests_cancelled != w->n_done || st.requests_cancelled != w->n_cancelled ||
+        st.requests_failed != w->n_failed || st.tokens_generated != w->n_generated) {
+        sim_fail("the engine's counts of ends or tokens are wrong");
+    }
+    if (st.pages_used > st.pages_total || st.running > (uint64_t)w->s->config.lanes) {
+        sim_fail("more pages or lanes in use than there are");
+    }
+}
+
+void verdict_step(world *w)
+{
+    size_t n_nomem = 0;
+    if (w->model.n_faults > 0) {
+        sim_fail(
+            "the model saw a batch that breaks the rules, or a page that does not hold what was written");
+    }
+    for (size_t i = 0; i < w->s->n_requests; i++) {
+        cut_in_time(w, &w->lives[i]);
+        just_failures(w, &w->lives[i], &n_nomem);
+        progress(w, &w->lives[i]);
+    }
+    figures(w);
+}
+
+/* After the end */
+
+/* The reason by DESIGN 6: deadline, cancelled, length, its own end. */
+static finish_reason reason_of(const answer *a, bool deadline, bool cancelled)
+{
+    if (deadline) {
+        return FINISH_TIMEOUT;
+    }
+    if (cancelled) {
+        return FINISH_CANCELLED;
+    }
+    if (!a->over) {
+        return FINISH_NONE;
+    }
+    return a->causes.budget || a->causes.context || a->causes.guard ? FINISH_LENGTH : FINISH_STOP;
+}
+
+static bool guard_fits(const life *l, const answer *a)
+{
+    switch (l->result.reason) {
+    case FINISH_TIMEOUT:
+        return strcmp(l->guard, "deadline") == 0;
+    case FINISH_CANCELLED:
+        return strcmp(l->guard, l->guarded ? SIM_GUARD : "") == 0;
+    case FINISH_LENGTH: /* of two that cut at once either is true */
+        return (a->causes.guard && strcmp(l->guard, "repetition") == 0) ||
+               (a->causes.context && strcmp(l->guard, "context") == 0) ||
+               (a->causes.budget && l->guard[0] == '\0');
+    default:
+        return l->guard[0] == '\0';
+    }
+}
+
+static void check_reason(const world *w, const life *l, const answer *a)
+{
+    /* Sealed with its last token, if that ended it; else by the call that ended it. */
+    bool sealed = a->over && !a->causes.end_token && l->n_ids > 0;
+    uint64_t when_ns = sealed ? l->last_token_ns : l->end_ns;
+    bool cancelled = sealed ? l->cancel_at_last_token : l->cancel_asked;
+    finish_reason want = reason_of(a, l->deadline_ns && l->deadline_ns <= when_ns, cancelled);
+    if (l->result.reason != want) {
+        sim_fail("request %zu: ended as %s behind %zu tokens, it should as %s", WHO(w, l),
+                 finish_name(l->result.reason), l->n_ids, finish_name(want));
+    }
+    if (!guard_fits(l, a)) {
+        sim_fail("request %zu: %s by the guard \"%s\"", WHO(w, l), finish_name(want), l->guard);
+    }
+    if (l->poisoned && want != FINISH_CANCELLED && want != FINISH_TIMEOUT) {
+        sim_fail("request %zu: a non-finite prompt has a reply", WHO(w, l));
+    }
+}
+
+static void check_text(const world *w, const life *l, const int32_t *ids, const answer *a)
+{
+    if (a->too_many || memcmp(ids, l->ids, l->n_ids * sizeof *ids) != 0) {
+        sim_fail("request %zu: of %zu tokens not all are those of the undisturbed reply", WHO(w, l),
+                 l->n_ids);
+    }
+    if (l->n_text != a->text.len || memcmp(l->text, buf_str(&a->text), a->text.len) != 0) {
+        sim_fail("request %zu: the text is not that of the undisturbed reply", WHO(w, l));
+    }
+    if (memcmp(l->shown, a->shown, l->n_ids * sizeof *l->shown) != 0) {
+        sim_fail("request %zu: text came with other tokens than in the undisturbed reply", WHO(w, l));
+    }
+}
+
+static void check_probs(const world *w, const life *l, const question *q)
+{
+    bool wanted = l->r->logprobs >= 0;
+    bool prompt_computed = l->n_ids > 0 || (l->phase == LIFE_DONE && l->result.reason != FINISH_CANCELLED &&
+                                            l->result.reason != FINISH_TIMEOUT);
+    if (l->n_probs != (wanted ? l->n_ids : 0)) {
+        sim_fail("request %zu: log-probabilities of %zu tokens", WHO(w, l), l->n_probs);
+    }
+    for (size_t i = 0; wanted && i < l->n_ids; i++) {
+        if (oracle_probs(q, l->ids, i) != l->probs[i]) {
+            sim_fail("request %zu: other log-probabilities at token %zu", WHO(w, l), i);
+        }
+    }
+    if (l->r->prompt_logprobs < 0 || (prompt_computed ? l->n_prompt_calls != 1 : l->n_prompt_calls > 1)) {
+        if (l->n_prompt_calls != 0 || l->r->prompt_logprobs >= 0) {
+            sim_fail("request %zu: prompt_probs called %d times", WHO(w, l), l->n_prompt_calls);
+        }
+    }
+    if (l->n_prompt_calls > 0 && oracle_prompt_probs(q) != l->prompt_probs) {
+        sim_fail("request %zu: other log-probabilities of the prompt", WHO(w, l));
+    }
+}
+
+static void check_counts(const world *w, const life *l)
+{
+    const gen_result *r = &l->result;
+    bool cut = r->reason == FINISH_CANCELLED || r->reason == FINISH_TIMEOUT;
+    bool cold = w->s->config.cold || l->r->session == 0 || l->r->prompt_logprobs >= 0;
+    if (r->prompt_tokens != (int32_t)l->n_prompt || r->reused_tokens >= r->prompt_tokens ||
+        r->reused_tokens < 0 || r->reused_tokens + r->prefilled_tokens > r->prompt_tokens ||
+        (r->reused_tokens + r->prefilled_tokens < r->prompt_tokens && !(cut && l->n_ids == 0))) {
+        sim_fail("request %zu: %d tokens reused and %d prefilled of %d", WHO(w, l), r->reused_tokens,
+                 r->prefilled_tokens, r->prompt_tokens);
+    }
+    if (cold && r->reused_tokens > 0) {
+        sim_fail("request %zu: tokens reused although nothing may be", WHO(w, l));
+    }
+    if (r->seed != (uint64_t)l->r->sample_seed ||
+        (int64_t)(r->total_ms * 1e6 + 0.5) != (int64_t)(l->end_ns - l->submit_ns)) {
+        sim_fail("request %zu: wrong seed or time in the result", WHO(w, l));
+    }
+}
+
+void verdict_end(const world *w, const life *l)
+{
+    static int32_t ids[SIM_MAX_CTX];
+    answer a;
+    if (l->phase != LIFE_DONE && l->phase != LIFE_FAILED) {
+        return;
+    }
+    question q = verdict_question(w, l);
+    oracle_answer(&q, l->n_ids, l->phase == LIFE_DONE, ids, &a);
+    check_text(w, l, ids, &a);
+    if (l->phase == LIFE_DONE) {
+        check_reason(w, l, &a);
+        check_counts(w, l);
+        if (a.stop_cut != l->result.stop_cut || a.repaired != l->result.repaired_tail) {
+            sim_fail("request %zu: stop_cut or repaired_tail is wrong", WHO(w, l));
+        }
+    }
+    check_probs(w, l, &q);
+    buf_release(&a.text);
+}
