@@ -50,6 +50,19 @@ status sha256_final(sha256 *s, uint8_t out[SHA256_BYTES])
     return ST_OK;
 }
 
+status sha256_peek(const sha256 *s, const void *data, size_t n, uint8_t out[SHA256_BYTES])
+{
+    sha256 *copy = NULL;
+    status st = sha256_new(&copy);
+    if (st == ST_OK && EVP_MD_CTX_copy_ex(copy->ctx, s->ctx) != 1) {
+        st = ST_NOMEM;
+    }
+    st = st == ST_OK ? sha256_update(copy, data, n) : st;
+    st = st == ST_OK ? sha256_final(copy, out) : st;
+    sha256_free(copy);
+    return st;
+}
+
 void sha256_free(sha256 *s)
 {
     if (s) {

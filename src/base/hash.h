@@ -18,6 +18,8 @@ typedef struct sha256 sha256; /* one owner thread */
 status sha256_new(sha256 **out);
 status sha256_update(sha256 *s, const void *data, size_t n);
 status sha256_final(sha256 *s, uint8_t out[SHA256_BYTES]); /* afterwards only sha256_free */
+/* The digest of what was given and, behind it, these n bytes; s is as it was. */
+status sha256_peek(const sha256 *s, const void *data, size_t n, uint8_t out[SHA256_BYTES]);
 void sha256_free(sha256 *s);
 status sha256_once(const void *data, size_t n, uint8_t out[SHA256_BYTES]);
 void hex_encode(const uint8_t *data, size_t n, char *out); /* 2 n characters and a NUL, lower case */

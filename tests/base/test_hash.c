@@ -50,6 +50,35 @@ static void test_sha256_pieces(void **state)
     assert_string_equal(hex, "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
+/* In the middle of "abc": the digests of FIPS 180-2, and what goes on is not changed by looking. */
+static void test_sha256_peek(void **state)
+{
+    static const struct {
+        const char *given, *more, *hex;
+    } rows[] = {
+        {"", "", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
+        {"", "abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
+        {"ab", "c", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
+    };
+    uint8_t digest[SHA256_BYTES];
+    char hex[SHA256_HEX_LEN + 1];
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        sha256 *s = NULL;
+        assert_int_equal(sha256_new(&s), ST_OK);
+        assert_int_equal(sha256_update(s, rows[i].given, strlen(rows[i].given)), ST_OK);
+        for (int twice = 0; twice < 2; twice++) {
+            assert_int_equal(sha256_peek(s, rows[i].more, strlen(rows[i].more), digest), ST_OK);
+            hex_encode(digest, sizeof digest, hex);
+            assert_string_equal(hex, rows[i].hex);
+        }
+        assert_int_equal(sha256_update(s, rows[i].more, strlen(rows[i].more)), ST_OK);
+        assert_int_equal(sha256_final(s, digest), ST_OK);
+        hex_encode(digest, sizeof digest, hex);
+        assert_string_equal(hex, rows[i].hex);
+        sha256_free(s);
+    }
+}
+
 static void test_sha256_nomem(void **state)
 {
     uint8_t digest[SHA256_BYTES] = {7};
@@ -88,8 +117,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sha256_known), cmocka_unit_test(test_sha256_pieces),
-        cmocka_unit_test(test_sha256_nomem), cmocka_unit_test(test_hash64),
-        cmocka_unit_test(test_hash64_keyed), cmocka_unit_test(test_hex),
+        cmocka_unit_test(test_sha256_peek),  cmocka_unit_test(test_sha256_nomem),
+        cmocka_unit_test(test_hash64),       cmocka_unit_test(test_hash64_keyed),
+        cmocka_unit_test(test_hex),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
