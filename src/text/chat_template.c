@@ -16,8 +16,9 @@ struct chat_template {
     const tokenizer *tok;  /* borrowed */
     reply_format format;
     bool builtin;
-    bool knows_tools; /* its source speaks of them */
-    bool knows_parts; /* it takes lists of content parts apart itself */
+    bool knows_tools;      /* its source speaks of them */
+    bool knows_parts;      /* it takes lists of content parts apart itself */
+    const char *reasoning; /* the member of a message in which it looks for reasoning; NULL: in none */
 };
 
 static bool has(const char *text, size_t len, const char *word)
@@ -47,6 +48,22 @@ static bool takes_parts(const char *source, size_t len)
            has_any(source, len, types, sizeof types / sizeof *types);
 }
 
+/* By what its source spells. */
+static const char *reasoning_member(const char *source, size_t len)
+{
+    static const char *const thinking[] = {"message.thinking", "message['thinking']",
+                                           "message[\"thinking\"]"};
+    static const char *const reasoning[] = {"message.reasoning", "message['reasoning']",
+                                            "message[\"reasoning\"]"};
+    if (has(source, len, "reasoning_content")) {
+        return "reasoning_content";
+    }
+    if (has_any(source, len, thinking, sizeof thinking / sizeof *thinking)) {
+        return "thinking";
+    }
+    return has_any(source, len, reasoning, sizeof reasoning / sizeof *reasoning) ? "reasoning" : NULL;
+}
+
 status chat_template_new(const char *source, size_t len, const tokenizer *tok, chat_template **out, err *e)
 {
     chat_template *t = mem_calloc(1, sizeof *t);
@@ -62,6 +79,7 @@ status chat_template_new(const char *source, size_t len, const tokenizer *tok, c
     t->format = reply_format_detect(source, len);
     t->knows_tools = has(source, len, "tools");
     t->knows_parts = takes_parts(source, len);
+    t->reasoning = reasoning_member(source, len);
     status st = jinja_compile(source, len, &t->jinja, e);
     if (st != ST_OK) {
         chat_template_free(t);
@@ -95,6 +113,7 @@ const reply_format *chat_template_format(const chat_template *t)
 typedef struct rewriter {
     const chat_template *t;
     json_w w;
+    const chat_words *reasoning; /* that the message gets; NULL: none */
 } rewriter;
 
 static void put_joined_parts(rewriter *r, const json *parts)
@@ -186,6 +205,9 @@ static bool put_message_member(void *ctx, const char *key, size_t key_len, const
     if (strcmp(key, "tool_calls") == 0 && json_len(v) == 0) {
         return true; /* null and [] are as good as absent, and templates ask whether it is defined */
     }
+    if (r->reasoning && strcmp(key, r->t->reasoning) == 0) {
+        return true; /* null; it is put below */
+    }
     json_w_key(&r->w, key);
     if (strcmp(key, "content") == 0) {
         put_content(r, v);
@@ -197,21 +219,45 @@ static bool put_message_member(void *ctx, const char *key, size_t key_len, const
     return true;
 }
 
-static status rewrite(const chat_template *t, const json *messages, json_doc **out, err *e)
+static bool has_reasoning(const json *message)
+{
+    static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
+    const json *v = NULL;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (json_get(message, names[i], &v) && v) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* words: NULL, or the reasoning for it, if it has none. */
+static void put_message(rewriter *r, const json *m, const chat_words *words)
+{
+    bool gets = words && words->data && r->t->reasoning && !has_reasoning(m);
+    r->reasoning = gets ? words : NULL;
+    json_w_obj_open(&r->w);
+    json_each(m, put_message_member, r);
+    if (!json_get(m, "content", NULL)) {
+        json_w_key(&r->w, "content");
+        json_w_cstr(&r->w, "");
+    }
+    if (gets) {
+        json_w_key(&r->w, r->t->reasoning);
+        json_w_str(&r->w, words->data, words->len);
+    }
+    json_w_obj_close(&r->w);
+}
+
+static status rewrite(const chat_template *t, const json *messages, const chat_words *reasoning,
+                      json_doc **out, err *e)
 {
     buf text = {0};
     rewriter r = {.t = t};
     json_w_begin(&r.w, &text);
     json_w_arr_open(&r.w);
     for (size_t i = 0; i < json_len(messages); i++) {
-        const json *m = json_at(messages, i);
-        json_w_obj_open(&r.w);
-        json_each(m, put_message_member, &r);
-        if (!json_get(m, "content", NULL)) {
-            json_w_key(&r.w, "content");
-            json_w_cstr(&r.w, "");
-        }
-        json_w_obj_close(&r.w);
+        put_message(&r, json_at(messages, i), reasoning ? &reasoning[i] : NULL);
     }
     json_w_arr_close(&r.w);
     status st = json_w_end(&r.w);
@@ -464,15 +510,12 @@ static status without_last(const json *messages, json_doc **out, err *e)
     return st;
 }
 
-status chat_template_render(const chat_template *t, const chat_input *in, chat_text *out, err *e)
+static status lay_out(const chat_template *t, const chat_input *in, chat_text *out, err *e)
 {
     json_doc *doc = NULL, *shorter = NULL;
     bool continued = in->continue_final;
     chat_text text = {0};
-    if (in->tools && !t->knows_tools) {
-        return err_set(e, ST_UNSUPPORTED, "tools", "tools: this model's chat template knows none");
-    }
-    status st = rewrite(t, in->messages, &doc, e);
+    status st = rewrite(t, in->messages, in->reasoning, &doc, e);
     const json *messages = st == ST_OK ? json_root(doc) : NULL;
     if (st == ST_OK && continued && final_is_empty(messages)) {
         st = without_last(messages, &shorter, e);
@@ -499,15 +542,80 @@ status chat_template_render(const chat_template *t, const chat_input *in, chat_t
     return st;
 }
 
+status chat_template_render(const chat_template *t, const chat_input *in, chat_text *out, err *e)
+{
+    if (in->tools && !t->knows_tools) {
+        return err_set(e, ST_UNSUPPORTED, "tools", "tools: this model's chat template knows none");
+    }
+    status st = lay_out(t, in, out, e);
+    if (st == ST_TEMPLATE && in->reasoning) { /* what the caller's own messages give is what counts */
+        chat_input bare = *in;
+        bare.reasoning = NULL;
+        err_clear(e);
+        st = lay_out(t, &bare, out, e);
+    }
+    return st;
+}
+
 /*
  * Ids
  */
+/* The plain ranges within [from, to), from 0 on. out: room for all. */
+static size_t ranges_within(const chat_text *c, size_t from, size_t to, size_t *next, special_range *out)
+{
+    size_t n = 0;
+    for (; *next < c->n_plain && c->plain[*next].from < to; (*next)++) {
+        const special_range *r = &c->plain[*next];
+        size_t a = r->from > from ? r->from : from, b = r->to < to ? r->to : to;
+        if (a < b) {
+            out[n++] = (special_range){a - from, b - from};
+        }
+        if (r->to > to) {
+            break; /* it goes on behind */
+        }
+    }
+    return n;
+}
+
+/* A space belongs in front of text that follows a token, not of text that follows text. */
+static bool is_text(const tokenizer *tok, int32_t id)
+{
+    token_kind k = tokenizer_kind(tok, id);
+    return k != TOKEN_CONTROL && k != TOKEN_UNKNOWN && k != TOKEN_USER_DEFINED;
+}
+
+static status encode(const tokenizer *tok, const chat_text *c, const chat_splice *splices, size_t n,
+                     ivec *out)
+{
+    special_range *ranges = mem_alloc_array(c->n_plain + 1, sizeof *ranges);
+    status st = ranges ? ST_OK : ST_NOMEM;
+    size_t at = 0, next = 0;
+    for (size_t i = 0; st == ST_OK && i <= n; i++) {
+        size_t to = i < n ? splices[i].from : c->text.len;
+        bool behind_text = at > 0 && out->len > 0 && is_text(tok, out->data[out->len - 1]);
+        size_t n_ranges = ranges_within(c, at, to, &next, ranges);
+        st = tokenizer_encode_ranges(tok, buf_str(&c->text) + at, to - at, ranges, n_ranges,
+                                     behind_text ? TOKENIZE_BEHIND_TEXT : 0, out);
+        if (st == ST_OK && i < n) {
+            st = ivec_append(out, splices[i].ids, splices[i].n_ids);
+            at = splices[i].to;
+        }
+    }
+    mem_free(ranges);
+    return st;
+}
+
 status chat_template_encode(const chat_template *t, const chat_text *c, ivec *out)
+{
+    return chat_template_encode_spliced(t, c, NULL, 0, out);
+}
+
+status chat_template_encode_spliced(const chat_template *t, const chat_text *c, const chat_splice *splices,
+                                    size_t n, ivec *out)
 {
     int32_t bos = tokenizer_bos(t->tok);
     ivec ids = {0};
-    status st =
-        tokenizer_encode_ranges(t->tok, buf_str(&c->text), c->text.len, c->plain, c->n_plain, 0, &ids);
+    status st = encode(t->tok, c, splices, n, &ids);
     size_t first = 0;
     while (bos != TOKEN_NONE && first < ids.len && ids.data[first] == bos) {
         first++; /* the template wrote it */

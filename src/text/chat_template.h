@@ -13,9 +13,13 @@
  *   enable_thinking, thinking, reasoning_effort   where the input says them
  *   each member of kwargs  goes before the three above, never before the others
  *
+ * Reasoning that the input has for a message without any is put under the name by which the template asks for it
+ * (reasoning_content, thinking or reasoning); where it asks for none, or cannot render with it, it is left out.
+ *
  * The text knows which of its bytes stem from the conversation (`plain`): they never become control tokens
  * (FAILURES T5). As long as they spell none, the ids are those of the text tokenised whole. There is one BOS at
- * the start if the template or the vocabulary wants one, never two.
+ * the start if the template or the vocabulary wants one, never two. Stretches whose ids are known already may be
+ * given: what is between them is tokenised by itself.
  *
  * Immutable: any thread. Errors: ST_TEMPLATE with the template's own text where it raised one, ST_UNSUPPORTED
  * (tools for a template that knows none; field `tools`), ST_NOMEM.
@@ -46,11 +50,17 @@ const reply_format *chat_template_format(const chat_template *t);
 
 typedef enum chat_toggle { CHAT_UNSAID, CHAT_OFF, CHAT_ON } chat_toggle;
 
-typedef struct chat_input { /* borrowed */
-    const json *messages;   /* an array of objects with a role, at least one */
-    const json *tools;      /* an array that is not empty, or NULL */
-    const json *kwargs;     /* an object, or NULL */
-    const char *effort;     /* NULL = unsaid */
+typedef struct chat_words { /* borrowed; data NULL: none */
+    const char *data;
+    size_t len;
+} chat_words;
+
+typedef struct chat_input {      /* borrowed */
+    const json *messages;        /* an array of objects with a role, at least one */
+    const chat_words *reasoning; /* [messages], of those that have none of their own; NULL: of none */
+    const json *tools;           /* an array that is not empty, or NULL */
+    const json *kwargs;          /* an object, or NULL */
+    const char *effort;          /* NULL = unsaid */
     chat_toggle thinking;
     bool continue_final; /* ends inside the last message, behind its content */
     int64_t now_s;       /* seconds since 1970 */
@@ -73,5 +83,14 @@ status chat_text_append_named(chat_text *c, const char *text, size_t len, const 
 void chat_text_release(chat_text *c);
 /* Appends the ids to out. */
 status chat_template_encode(const chat_template *t, const chat_text *c, ivec *out);
+
+typedef struct chat_splice {
+    size_t from, to;    /* bytes [from, to) of the text, from > 0 */
+    const int32_t *ids; /* borrowed: they spell them */
+    size_t n_ids;
+} chat_splice;
+/* The same, with these ids for those stretches. splices: ascending, apart. */
+status chat_template_encode_spliced(const chat_template *t, const chat_text *c, const chat_splice *splices,
+                                    size_t n, ivec *out);
 
 #endif

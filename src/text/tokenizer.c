@@ -145,7 +145,7 @@ static status encode_text(const tokenizer *t, const char *text, size_t len, cons
                           size_t n_plain, unsigned flags, ivec *out)
 {
     const special_set *set = flags & TOKENIZE_PARSE_SPECIAL ? t->special_all : t->special_user;
-    bool may_prefix = !(flags & TOKENIZE_NO_PREFIX);
+    bool never = flags & TOKENIZE_NO_PREFIX, may_prefix = !never && !(flags & TOKENIZE_BEHIND_TEXT);
     special_hits hits = {0};
     encoder enc;
     status st = encoder_init(&enc, t, out);
@@ -158,6 +158,7 @@ static status encode_text(const tokenizer *t, const char *text, size_t len, cons
         if (st == ST_OK) {
             st = ivec_push(out, hits.data[i].id);
         }
+        may_prefix = !never;
         at = hits.data[i].end;
     }
     if (st == ST_OK) {

@@ -42,7 +42,8 @@ typedef enum tokenizer_flags {
     TOKENIZE_ADD_SPECIAL = 1,   /* BOS/EOS as the metadata asks */
     TOKENIZE_PARSE_SPECIAL = 2, /* text that spells a control token becomes that token */
     TOKENIZE_NO_PREFIX =
-        4 /* never the SPM space prefix, not even behind a token: this text continues a prompt */
+        4, /* never the SPM space prefix, not even behind a token: this text continues a prompt */
+    TOKENIZE_BEHIND_TEXT = 8 /* none where the text begins, but behind its tokens as ever */
 } tokenizer_flags;
 
 status tokenizer_open(const gguf_file *f, tokenizer **out, err *e);
@@ -69,7 +70,7 @@ status tokenizer_encode(const tokenizer *t, const char *text, size_t len, unsign
 /* The same with TOKENIZE_PARSE_SPECIAL, but what is in a `plain` range stays text: a control token is recognised
  * only where no byte of it is in one (added tokens that are no control tokens are found everywhere, as in any
  * text). Apart from that the ranges change nothing: merges cross their borders. The text must be valid UTF-8
- * (ST_BAD_REQUEST). flags: TOKENIZE_NO_PREFIX or 0. */
+ * (ST_BAD_REQUEST). flags: TOKENIZE_NO_PREFIX, TOKENIZE_BEHIND_TEXT or 0. */
 status tokenizer_encode_ranges(const tokenizer *t, const char *text, size_t len, const special_range *plain,
                                size_t n_plain, unsigned flags, ivec *out);
 /* The bytes id stands for in running text (space for U+2581, the byte of a byte token, decoded byte-level
