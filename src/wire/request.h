@@ -54,6 +54,7 @@
 #define WIRE_MAX_MUX_LINE_BYTES   ((size_t)8 << 20)
 #define WIRE_MAX_ID_BYTES         ((size_t)256)
 #define WIRE_MAX_SESSION_ID_BYTES ((size_t)64 << 10)
+#define WIRE_MAX_NAMESPACE_BYTES  ((size_t)256)
 #define WIRE_MAX_SEED             ((uint64_t)INT64_MAX)
 #define WIRE_MAX_STOP_IDS         64
 #define WIRE_MAX_BIAS             1024
@@ -113,6 +114,9 @@ typedef struct wire_request {
     wire_op op;
     wire_string id;         /* of the request (cancel, pause, continue: of the one meant); data NULL: plain */
     wire_string session_id; /* empty: anonymous (generate, chat only) */
+    wire_string
+        cache_namespace; /* generate, chat, count and render: what is kept of a request is found by those of the
+                                    same namespace only; empty = the common one */
     uint64_t cancel_request_id; /* plain generate: 1 … 2^64-1; 0 = none */
 
     /* generate: the prompt; tokenize, count: the text, one segment (count: none if it has messages) */

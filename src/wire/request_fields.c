@@ -127,6 +127,15 @@ static bool read_session_id(request_decoder *d, const field *f, const json *v)
     return request_copy_string(d, v, &d->r->session_id);
 }
 
+static bool read_cache_namespace(request_decoder *d, const field *f, const json *v)
+{
+    size_t len;
+    if (!json_string(v, &len) || len > WIRE_MAX_NAMESPACE_BYTES) {
+        return request_refuse(d, f->name, v, "a string of at most 256 bytes");
+    }
+    return request_copy_string(d, v, &d->r->cache_namespace);
+}
+
 static bool read_cancel_request_id(request_decoder *d, const field *f, const json *v)
 {
     if (!d->limits->supports_cancel) {
@@ -205,13 +214,14 @@ static const field fields[] = {
      .want = "an integer in [0, 20]", AT(top_logprobs)},
     {"prompt_logprobs", REPLY, .read = read_i32, .low = 0, .high = WIRE_MAX_TOP_LOGPROBS,
      .want = "an integer in [0, 20]", AT(prompt_logprobs)},
+    {"cache_namespace", REPLY | IN(WIRE_COUNT) | IN(WIRE_RENDER), .read = read_cache_namespace},
     {"deadline_ms", REPLY, .read = read_deadline},
     {"progress", REPLY, .read = read_bool, AT(progress)},
     /* in the protocol, not in this build */
     {"typical_p", REPLY}, {"top_n_sigma", REPLY}, {"dry_multiplier", REPLY}, {"dry_base", REPLY},
     {"dry_allowed_length", REPLY}, {"dry_penalty_last_n", REPLY}, {"dry_sequence_breakers", REPLY},
     {"grammar", REPLY}, {"json_schema", REPLY}, {"regex", REPLY}, {"choice", REPLY}, {"priority", REPLY},
-    {"adapter", REPLY}, {"cache_namespace", REPLY}, {"resume", REPLY}, {"response_format", IN(WIRE_CHAT)},
+    {"adapter", REPLY}, {"resume", REPLY}, {"response_format", IN(WIRE_CHAT)},
     {"now", IN(WIRE_SESSION_CLOSE)}, {"attach", ~PLAIN},
 };
 /* clang-format on */

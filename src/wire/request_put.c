@@ -110,6 +110,13 @@ static void put_now(json_w *w, const wire_request *r)
     put_int(w, "now", r->has_now ? r->now_ms : -1, -1);
 }
 
+static void put_namespace(json_w *w, const wire_request *r)
+{
+    if (r->cache_namespace.len > 0) {
+        put_string(w, "cache_namespace", r->cache_namespace);
+    }
+}
+
 /* All of a conversation but now. */
 static void put_conversation(json_w *w, const wire_request *r)
 {
@@ -165,6 +172,7 @@ static void put_reply_fields(json_w *w, const wire_request *r)
     if (r->session_id.len > 0) {
         put_string(w, "session_id", r->session_id);
     }
+    put_namespace(w, r);
     put_int(w, "max_new_tokens", r->max_new_tokens, none.max_new_tokens);
     put_double(w, "temperature", r->temperature, none.temperature);
     put_double(w, "top_p", r->top_p, none.top_p);
@@ -227,10 +235,12 @@ static void put_fields(json_w *w, const wire_request *r)
             break;
         }
         put_conversation(w, r);
+        put_namespace(w, r);
         put_now(w, r);
         break;
     case WIRE_RENDER:
         put_conversation(w, r);
+        put_namespace(w, r);
         put_now(w, r);
         break;
     case WIRE_SESSION_GET:

@@ -146,7 +146,7 @@ static void test_unbuilt(void **state)
     static const char *const reply_fields[] = {
         "typical_p",          "top_n_sigma", "dry_multiplier",  "dry_base", "dry_allowed_length",
         "dry_penalty_last_n", "grammar",     "json_schema",     "regex",    "choice",
-        "priority",           "adapter",     "cache_namespace", "resume",   "dry_sequence_breakers",
+        "priority",           "adapter",     "resume",   "dry_sequence_breakers",
     };
     static const char *const chat_fields[] = {"response_format"};
     static const char *const values[] = {"null", "1", "{}", "\"x\""};
