@@ -15,6 +15,7 @@
 #include "worker/output.h"
 #include "worker/sessions.h"
 #include "worker/task.h"
+#include "worker/turns.h"
 
 typedef struct desk {
     engine *en;
@@ -23,6 +24,7 @@ typedef struct desk {
     const clock_src *clock;
     int32_t n_ctx;
     size_t n_lanes;
+    turns *kept; /* what was said in conversations; NULL: nothing is remembered */
     sessions *sessions;
     tasks *tasks;
     output *out;

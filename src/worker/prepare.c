@@ -53,13 +53,8 @@ static status lay_out(const prepare_with *with, prepare_job *job)
         job->error = *with->chat_error;
         return job->error.code;
     }
-    status st = prompt_lay_out(with->chat, job->request, job->now_ms, &job->talk, &job->error);
-    if (st == ST_OK) {
-        st = chat_template_encode(with->chat, &job->talk.text, &job->ids);
-        st = st == ST_OK ? st
-                         : err_set(&job->error, st, NULL, "%s while tokenising messages", status_text(st));
-    }
-    return st;
+    return prompt_lay_out(with->chat, with->tok, with->kept, job->request, job->now_ms, &job->talk, &job->ids,
+                          &job->error);
 }
 
 /* Of the tokens that the reply can have, a quarter and what closes the reasoning stay for content. */

@@ -35,6 +35,7 @@ typedef struct prepare_with { /* borrowed; any thread may read it */
     const chat_template *chat; /* NULL: conversations are refused with chat_error */
     const err *chat_error;
     const clock_src *clock; /* for requests without `now`; NULL = the system's */
+    turns *kept;            /* what was said in conversations; NULL: nothing is remembered */
 } prepare_with;
 
 typedef struct prepare_job {

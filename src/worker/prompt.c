@@ -77,9 +77,10 @@ status prompt_check_room(const char *field, size_t n_tokens, int32_t n_ctx, err 
 /*
  * Conversations
  */
-static chat_input input_of(const wire_request *r, int64_t now_ms)
+static chat_input input_of(const wire_request *r, const recall *known, int64_t now_ms)
 {
     return (chat_input){.messages = r->messages,
+                        .reasoning = known->reasoning,
                         .tools = r->tool_choice == WIRE_TOOLS_NONE ? NULL : r->tools,
                         .kwargs = r->template_kwargs,
                         .effort = r->reasoning_effort,
@@ -116,9 +117,9 @@ static status open_call(const reply_format *f, const wire_request *r, prompt_tal
     return st;
 }
 
-status prompt_lay_out(const chat_template *t, const wire_request *r, int64_t now_ms, prompt_talk *out, err *e)
+static status render(const chat_template *t, const wire_request *r, int64_t now_ms, prompt_talk *out, err *e)
 {
-    chat_input in = input_of(r, now_ms);
+    chat_input in = input_of(r, &out->known, now_ms);
     status st = chat_template_render(t, &in, &out->text, e);
     if (st != ST_OK) {
         return st;
@@ -127,13 +128,36 @@ status prompt_lay_out(const chat_template *t, const wire_request *r, int64_t now
     if (r->tool_choice == WIRE_TOOLS_REQUIRED || r->tool_choice == WIRE_TOOLS_NAMED) {
         st = open_call(chat_template_format(t), r, out, e);
     }
-    return st == ST_OK || st == ST_UNSUPPORTED
-               ? st
-               : err_set(e, st, NULL, "%s while laying out messages", status_text(st));
+    return st;
+}
+
+status prompt_lay_out(const chat_template *t, const tokenizer *tok, turns *kept, const wire_request *r,
+                      int64_t now_ms, prompt_talk *out, ivec *ids, err *e)
+{
+    recall *known = &out->known;
+    const char *doing = "laying out";
+    status st = recall_look(known, kept, r);
+    if (st == ST_OK) {
+        st = render(t, r, now_ms, out, e);
+        if (st == ST_TEMPLATE || st == ST_UNSUPPORTED) {
+            recall_settle(known);
+            return st;
+        }
+    }
+    if (st == ST_OK) {
+        doing = "tokenising";
+        st = recall_place(known, tok, &out->text);
+    }
+    if (st == ST_OK) {
+        st = chat_template_encode_spliced(t, &out->text, known->splices, known->n_splices, ids);
+    }
+    recall_settle(known);
+    return st == ST_OK ? ST_OK : err_set(e, st, NULL, "%s while %s messages", status_text(st), doing);
 }
 
 void prompt_talk_release(prompt_talk *p)
 {
     chat_text_release(&p->text);
     buf_release(&p->opening);
+    recall_release(&p->known);
 }

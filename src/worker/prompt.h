@@ -6,9 +6,10 @@
  * begins the prompt. With add_special the ids that the model wants at both ends (BOS, EOS) are added; a prompt
  * of one empty text is then BOS alone.
  * Conversations: laid out by the model's chat template (text/chat_template.h). tool_choice none leaves the tools
- * out; required and a name add the text that a call begins with.
+ * out; required and a name add the text that a call begins with. What of a conversation was said here has its own
+ * tokens and its reasoning (recall.h): that alone depends on what was before, and on nothing with `kept` NULL.
  *
- * Pure functions of any thread. dropped (may be NULL) is looked at between texts: once it is set
+ * Pure functions of any thread but for that. dropped (may be NULL) is looked at between texts: once it is set
  * ST_CANCELLED is returned. ST_NOMEM too.
  */
 #ifndef HEARTH_WORKER_PROMPT_H
@@ -23,6 +24,7 @@
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 #include "wire/request.h"
+#include "worker/recall.h"
 
 /* Appends the ids of the request's segments. */
 status prompt_encode(const tokenizer *tok, const wire_request *r, const atomic_bool *dropped, ivec *out,
@@ -43,11 +45,12 @@ typedef struct prompt_talk {
     chat_text text;      /* the whole prompt */
     buf opening;         /* its end, where that counts as the beginning of the reply (tool_choice) */
     bool reasoning_open; /* before `opening` */
+    recall known;        /* settled */
 } prompt_talk;
 
-/* The text of a conversation. ST_TEMPLATE, ST_UNSUPPORTED (tool_choice, tools), ST_NOMEM. */
-status prompt_lay_out(const chat_template *t, const wire_request *r, int64_t now_ms, prompt_talk *out,
-                      err *e);
+/* Text and ids (appended) of a conversation. ST_TEMPLATE, ST_UNSUPPORTED (tool_choice, tools), ST_NOMEM. */
+status prompt_lay_out(const chat_template *t, const tokenizer *tok, turns *kept, const wire_request *r,
+                      int64_t now_ms, prompt_talk *out, ivec *ids, err *e);
 void prompt_talk_release(prompt_talk *p);
 
 #endif

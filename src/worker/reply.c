@@ -128,6 +128,14 @@ static double waited_ms(const task *k)
     return clock_ms_between(k->begun_ns, k->submit_ns);
 }
 
+/* A reply that is not kept, for want of memory, is tokenised like any text when it comes back. */
+static void keep(const task *k, const gen_result *r)
+{
+    if (k->talk && k->desk->kept && r->n_ids > 0 && r->reason != FINISH_CANCELLED) {
+        (void)talk_keep(k->talk, k->desk->tok, &k->job.talk.known, r->ids, r->n_ids);
+    }
+}
+
 static void on_done(void *ctx, const gen_result *r)
 {
     task *k = ctx;
@@ -161,6 +169,7 @@ static void on_done(void *ctx, const gen_result *r)
     if (may_speak(k)) {
         said(k, frame_put_done(stage_of(k), id_of(k), &d));
     }
+    keep(k, r);
     end(k);
 }
 

@@ -25,7 +25,9 @@ struct talk {
     bool closing; /* the closing text was forced for the reasoning that is open */
     bool ended;   /* the parser is finished */
     bool over;    /* a second call begins where only one may be */
+    bool cut;     /* something cut it */
     int32_t reasoning_tokens;
+    size_t n_shown; /* bytes of text so far */
 };
 
 /*
@@ -190,6 +192,8 @@ status talk_watch(talk *t, gen_moment when, const char *text, size_t len, gen_ve
 {
     reply_end end;
     status st = ST_OK;
+    t->n_shown += len;
+    t->cut = when == GEN_CUT;
     switch (when) {
     case GEN_BEGINS:
         st = reply_parser_push(t->parser, buf_str(t->o.opening), t->o.opening->len);
@@ -225,20 +229,25 @@ int32_t talk_reasoning_tokens(const talk *t)
     return t->reasoning_tokens;
 }
 
-status talk_new(const talk_options *o, talk **out)
+static status open_parser(const talk_options *o, reply_sink sink, void *ctx, reply_parser **out)
 {
     const wire_request *r = o->request;
+    reply_options p = {.format = *o->format,
+                       .tools = r->tools,
+                       .no_calls = !r->tools || r->tool_choice == WIRE_TOOLS_NONE,
+                       .reasoning_open = o->reasoning_open};
+    return reply_parser_new(&p, sink, ctx, out);
+}
+
+status talk_new(const talk_options *o, talk **out)
+{
     talk *t = mem_calloc(1, sizeof *t);
     if (!t) {
         return ST_NOMEM;
     }
     t->o = *o;
     t->was_reasoning = o->reasoning_open;
-    reply_options p = {.format = *o->format,
-                       .tools = r->tools,
-                       .no_calls = !r->tools || r->tool_choice == WIRE_TOOLS_NONE,
-                       .reasoning_open = o->reasoning_open};
-    status st = reply_parser_new(&p, on_event, t, &t->parser);
+    status st = open_parser(o, on_event, t, &t->parser);
     if (st != ST_OK) {
         talk_free(t);
         return st;
@@ -256,4 +265,87 @@ void talk_free(talk *t)
         buf_release(&t->name);
         mem_free(t);
     }
+}
+
+/*
+ * Keeping
+ */
+typedef struct teller {
+    const talk *t;
+    recall_told told;
+    size_t cap; /* of told.calls */
+    bool over;
+} teller;
+
+static recall_call *call_of(teller *r, int index)
+{
+    recall_told *told = &r->told;
+    size_t n = (size_t)index + 1; /* they come in order, none is left out */
+    if (n > r->cap) {
+        size_t cap = 2 * n;
+        recall_call *more = mem_realloc(told->calls, cap * sizeof *more);
+        if (!more) {
+            return NULL;
+        }
+        memset(more + r->cap, 0, (cap - r->cap) * sizeof *more);
+        told->calls = more;
+        r->cap = cap;
+    }
+    told->n_calls = n > told->n_calls ? n : told->n_calls;
+    return &told->calls[index];
+}
+
+/* What on_event says, at once. */
+static status on_told(void *ctx, const reply_event *ev)
+{
+    teller *r = ctx;
+    bool content = ev->kind == REPLY_CONTENT || ev->kind == REPLY_REASONING;
+    r->over = r->over || (!content && ev->call > 0 && !r->t->o.request->parallel_tool_calls);
+    if (r->over) {
+        return ST_OK;
+    }
+    if (content) {
+        return buf_append(ev->kind == REPLY_CONTENT ? &r->told.content : &r->told.reasoning, ev->text,
+                          ev->len);
+    }
+    recall_call *c = call_of(r, ev->call);
+    if (!c) {
+        return ST_NOMEM;
+    }
+    switch (ev->kind) {
+    case REPLY_CALL_BEGIN:
+        return buf_append(&c->name, ev->text, ev->len);
+    case REPLY_CALL_ARGS:
+        return buf_append(&c->arguments, ev->text, ev->len);
+    case REPLY_CALL_WITHDRAWN:
+        c->withdrawn = true;
+        return ST_OK;
+    default:
+        return ST_OK;
+    }
+}
+
+static status tell_again(teller *r, const buf *text)
+{
+    const talk_options *o = &r->t->o;
+    reply_end end;
+    reply_parser *p = NULL;
+    status st = open_parser(o, on_told, r, &p);
+    st = st == ST_OK ? reply_parser_push(p, buf_str(o->opening), o->opening->len) : st;
+    st = st == ST_OK ? reply_parser_push(p, buf_str(text), text->len) : st;
+    st = st == ST_OK ? reply_parser_finish(p, r->t->cut, &end) : st;
+    reply_parser_free(p);
+    return st;
+}
+
+status talk_keep(const talk *t, const tokenizer *tok, const recall *before, const int32_t *ids, size_t n_ids)
+{
+    teller r = {.t = t};
+    buf text = {0};
+    status st = recall_text(tok, ids, n_ids, t->n_shown, &text);
+    st = st == ST_OK ? tell_again(&r, &text) : st;
+    st = st == ST_OK ? recall_keep(before, tok, ids, n_ids, &text, &r.told) : st;
+    recall_told_release(&r.told);
+    buf_release(&text);
+    return st;
 }

@@ -24,6 +24,7 @@
 #include "text/reply_format.h"
 #include "wire/frame.h"
 #include "wire/request.h"
+#include "worker/recall.h"
 
 typedef struct talk_options {
     const wire_request *request;
@@ -49,5 +50,8 @@ void talk_say_ids(talk *t, const frame_step *s);
 /* Says what waits, if anything does. */
 void talk_say_rest(talk *t);
 int32_t talk_reasoning_tokens(const talk *t);
+
+/* Keeps a reply that has ended (recall.h). It is taken apart a second time: nothing is gathered while it runs. */
+status talk_keep(const talk *t, const tokenizer *tok, const recall *before, const int32_t *ids, size_t n_ids);
 
 #endif

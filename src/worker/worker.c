@@ -34,6 +34,7 @@ typedef struct worker {
     instance_source *source; /* until the instance has it */
     instance *model;
     chat_template *chat; /* NULL: chat_error says why */
+    turns *kept;         /* NULL: nothing is remembered (--no-warm) */
     sessions *sessions;
     inbox *inbox;
     preparer *preparer;
@@ -160,6 +161,9 @@ static status load(worker *w, const worker_config *cfg, err *e)
     if (st == ST_OK) {
         st = tasks_open(&w->tasks, w->inbox, TASKS_BEGUN_PER_LANE * (size_t)cfg->max_sessions);
     }
+    if (st == ST_OK && cfg->warm) {
+        st = turns_new(TURNS_DEFAULT_BYTES, &w->kept);
+    }
     return st == ST_OK ? ST_OK : err_set(e, st, NULL, "out of memory for the worker's tables");
 }
 
@@ -183,6 +187,7 @@ static void wire_up(worker *w, const worker_config *cfg)
                  .clock = clock,
                  .n_ctx = info->context,
                  .n_lanes = (size_t)cfg->max_sessions,
+                 .kept = w->kept,
                  .sessions = w->sessions,
                  .tasks = &w->tasks,
                  .out = w->out,
@@ -208,8 +213,13 @@ static void wire_up(worker *w, const worker_config *cfg)
 static status serve(worker *w, const worker_config *cfg, err *e)
 {
     wire_up(w, cfg);
-    prepare_with with = {w->loop.desk.tok, &w->prefix,     w->loop.desk.n_ctx,
-                         w->chat,          &w->chat_error, w->loop.desk.clock};
+    prepare_with with = {.tok = w->loop.desk.tok,
+                         .prefix = &w->prefix,
+                         .n_ctx = w->loop.desk.n_ctx,
+                         .chat = w->chat,
+                         .chat_error = &w->chat_error,
+                         .clock = w->loop.desk.clock,
+                         .kept = w->kept};
     status st = halt_catch_signals(&w->halt, e);
     if (st == ST_OK) {
         st = preparer_new(&with, &w->bell, w->page, &w->preparer, e);
@@ -330,6 +340,7 @@ static void close_all(worker *w)
 {
     output_close(w->out);
     tasks_close(&w->tasks);
+    turns_free(w->kept);
     sessions_free(w->sessions);
     chat_template_free(w->chat);
     instance_close(w->model);

@@ -77,7 +77,9 @@ static void open_still(loop_rig *r)
     must(chat_template_new(r->chat_source, r->chat_source ? strlen(r->chat_source) : 0, r->tok, &r->chat,
                            NULL) == ST_OK,
          "no chat template");
-    prepare_with with = {r->tok, &r->prefix, r->engine.cfg.n_ctx, r->chat, NULL, &r->engine.clock.src};
+    must(turns_new(TURNS_DEFAULT_BYTES, &r->kept) == ST_OK, "no memory");
+    prepare_with with = {r->tok, &r->prefix, r->engine.cfg.n_ctx, r->chat, NULL, &r->engine.clock.src,
+                         r->kept};
     must(preparer_new(&with, &r->bell, r->page, &r->preparer, NULL) == ST_OK, "no preparer");
     r->loop = (loop){
         .desk = {.en = r->engine.en,
@@ -86,6 +88,7 @@ static void open_still(loop_rig *r)
                  .clock = &r->engine.clock.src,
                  .n_ctx = r->engine.cfg.n_ctx,
                  .n_lanes = RIG_LANES,
+                 .kept = r->kept,
                  .sessions = r->sessions,
                  .tasks = &r->tasks,
                  .out = r->out,
@@ -144,6 +147,7 @@ void loop_rig_close(loop_rig *r)
     preparer_free(r->preparer);
     output_close(r->out);
     tasks_close(&r->tasks);
+    turns_free(r->kept);
     sessions_free(r->sessions);
     inbox_free(r->box);
     ivec_release(&r->prefix);

@@ -31,6 +31,7 @@ typedef struct loop_rig {
     int control_to; /* the cancel pipe's other end */
     int ends[2];    /* of the output: ours to read, the writer's */
     output *out;
+    turns *kept;
     sessions *sessions;
     inbox *box;
     tasks tasks;

@@ -768,8 +768,8 @@ static void test_how_many_are_begun(void **state)
     loop_rig_turns(&r, 1);
     /* what is begun waits no longer, so that others are read; a small op counts until it is answered */
     assert_true(inbox_waiting(r.box) == N - TASKS_BEGUN_PER_LANE * RIG_LANES + 1);
-    for (int turns = 0; r.tasks.n > 0; turns++) {
-        assert_true(turns < 100000000);
+    for (int n_turns = 0; r.tasks.n > 0; n_turns++) {
+        assert_true(n_turns < 100000000);
         loop_rig_turns(&r, 1);
         assert_true(r.tasks.n_begun <= TASKS_BEGUN_PER_LANE * RIG_LANES);
     }

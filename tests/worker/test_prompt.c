@@ -201,8 +201,7 @@ static void test_messages(void **state)
     static const int32_t markers[] = {IM_START, IM_END, IM_START};
     vocab_open(&v, MAKE_VOCAB_BPE);
     assert_int_equal(chat_template_new(NULL, 0, v.tok, &chat, NULL), ST_OK);
-    assert_int_equal(prompt_lay_out(chat, &r, 0, &talked, NULL), ST_OK);
-    assert_int_equal(chat_template_encode(chat, &talked.text, &out), ST_OK);
+    assert_int_equal(prompt_lay_out(chat, v.tok, NULL, &r, 0, &talked, &out, NULL), ST_OK);
     for (size_t i = 0; i < out.len; i++) {
         if (out.data[i] >= IM_START) {
             assert_int_equal(ivec_push(&want, out.data[i]), ST_OK);
