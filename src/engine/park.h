@@ -23,12 +23,14 @@ void park_free(park *p); /* every image must have been dropped (asserted); NULL 
 size_t park_bytes_used(const park *p);
 size_t park_images(const park *p);
 
-/* Copies the pages of kv; kv is as it was. ST_CAPACITY: over the budget; ST_NOMEM; then there is no image. */
+/* Copies the pages of kv that its ids need, and nothing of what it covers beyond; kv is as it was. The budget counts
+ * the bytes of pages. ST_CAPACITY: over the budget; ST_NOMEM; then there is no image. */
 status park_save(park *p, const resident *kv, const page_pool *pool, park_image **out);
 size_t park_image_tokens(const park_image *img);
 /* Takes pages and copies up to max_pages (>= 1) of the image behind those that kv has got from it; kv is empty
- * before the first call and has all tokens of the image after the last. *complete: all are back. ST_CAPACITY: no
- * free page; what came back stays. */
+ * before the first call, with memory reserved for the image's tokens (resident_reserve), and has all of them after
+ * the last. ids: the image's tokens. *complete: all are back. ST_CAPACITY: no free page; what came back stays. No
+ * allocation. */
 status park_load(const park_image *img, resident *kv, page_pool *pool, const int32_t *ids, size_t max_pages,
                  bool *complete);
 void park_drop(park *p, park_image *img); /* NULL is fine */

@@ -1,6 +1,7 @@
 /*
  * repeat_guard: whether a reply has come to say the same over and over: its last `span` tokens are at least
- * REPEAT_COPIES exact copies of one run of tokens. A pure function of the generated tokens.
+ * REPEAT_COPIES exact copies of one run of tokens, and the begin of one more where they do not come out even. A pure
+ * function of the generated tokens.
  *
  * Looked at only when the number of generated tokens is a multiple of REPEAT_STRIDE (from `span` on), so its cost
  * is span / REPEAT_STRIDE steps of a prefix function per token.
