@@ -1,9 +1,9 @@
 /*
  * bench_sample: what a draw costs, by setting and by shape of the logits.
  *
- *     bench_sample [SET [N_VOCAB [ROUNDS]]]      SET: ref, avx2 …; default the best, 151936 tokens, 200 rounds
+ *     bench_sample [-t THREADS] [SET [N_VOCAB [ROUNDS]]]
  *
- * One thread. Each round draws once with every setting from every row, so that what the machine does meanwhile meets
+ * THREADS: 1; SET: ref, avx2 …, the best; 151936 tokens; 200 rounds. Each round draws once with every setting from every row, so that what the machine does meanwhile meets
  * all alike; told are the least and the median time of a draw. Rows come from Philox and differ from round to round.
  */
 #include <math.h>
@@ -36,6 +36,7 @@ static const setting settings[] = {
     {"T 1, top-p 0.95, min-p 0.0001", 1, 0, 0.95f, 0.0001f, -1},
     {"T 1, top-k 1000", 1, 1000, 1, 0, -1},
     {"T 1, top-k 1000, top-p 0.95", 1, 1000, 0.95f, 0, -1},
+    {"T 1, top-k 4000, top-p 0.95", 1, 4000, 0.95f, 0, -1},
     {"T 1, top-k 30000, top-p 0.95", 1, 30000, 0.95f, 0, -1},
 };
 #define N_SETTINGS (sizeof settings / sizeof settings[0])
@@ -80,7 +81,14 @@ static int by_time(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-static uint64_t one_draw(sampler *s, const setting *by, const float *l, int32_t round)
+static void wake(void *arg, size_t task, size_t thread)
+{
+    (void)arg;
+    (void)task;
+    (void)thread;
+}
+
+static uint64_t one_draw(sampler *s, pool *team, const setting *by, const float *l, int32_t round)
 {
     static const int32_t history[] = {1, 2, 3};
     const clock_src *clock = clock_system();
@@ -94,6 +102,7 @@ static uint64_t one_draw(sampler *s, const setting *by, const float *l, int32_t 
     p.top_logprobs = by->top_logprobs;
     p.seed = 42;
     sampler_out out;
+    pool_run(team, wake, NULL, 2); /* in a step the pool has just computed logits, and spins */
     uint64_t start = clock_mono_ns(clock);
     sampler_draw(s, &p, &in, &out);
     return clock_mono_ns(clock) - start;
@@ -101,7 +110,7 @@ static uint64_t one_draw(sampler *s, const setting *by, const float *l, int32_t 
 
 static int usage(const char *why)
 {
-    fprintf(stderr, "bench_sample: %s\nbench_sample [SET [N_VOCAB [ROUNDS]]]\n", why);
+    fprintf(stderr, "bench_sample: %s\nbench_sample [-t THREADS] [SET [N_VOCAB [ROUNDS]]]\n", why);
     return 2;
 }
 
@@ -109,12 +118,18 @@ int main(int argc, char **argv)
 {
     kern_set set = KERN_SET_COUNT - 1;
     err e = {0};
+    long threads = 1;
+    if (argc > 2 && strcmp(argv[1], "-t") == 0) {
+        threads = strtol(argv[2], NULL, 10);
+        argc -= 2;
+        argv += 2;
+    }
     if (argc > 1 && kern_set_parse(argv[1], &set, &e) != ST_OK) {
         return usage(e.msg);
     }
     long n = argc > 2 ? strtol(argv[2], NULL, 10) : 151936,
          rounds = argc > 3 ? strtol(argv[3], NULL, 10) : 200;
-    if (n < 1 || n > 1 << 24 || rounds < 1 || rounds > MAX_ROUNDS) {
+    if (n < 1 || n > 1 << 24 || rounds < 1 || rounds > MAX_ROUNDS || threads < 1 || threads > 64) {
         return usage("a number is out of range");
     }
     static uint64_t took[N_SHAPES][N_SETTINGS][MAX_ROUNDS];
@@ -124,15 +139,21 @@ int main(int argc, char **argv)
     if (!l || sampler_new((int32_t)n, kern, &s) != ST_OK) {
         return usage("out of memory");
     }
+    pool *team = NULL;
+    if (pool_new((size_t)threads, true, &team, &e) != ST_OK) {
+        return usage(e.msg);
+    }
+    sampler_lend(s, team);
     for (long r = 0; r < rounds; r++) {
         for (size_t h = 0; h < N_SHAPES; h++) {
             row_fill(l, (size_t)n, &shapes[h], (uint32_t)r);
             for (size_t i = 0; i < N_SETTINGS; i++) {
-                took[h][i][r] = one_draw(s, &settings[i], l, (int32_t)r);
+                took[h][i][r] = one_draw(s, team, &settings[i], l, (int32_t)r);
             }
         }
     }
-    printf("set %s, %ld tokens, us a draw: least, median, mean, most of %ld\n", kern->name, n, rounds);
+    printf("set %s, %ld threads, %ld tokens, us a draw: least, median, mean, most of %ld\n", kern->name,
+           threads, n, rounds);
     for (size_t h = 0; h < N_SHAPES; h++) {
         printf("%s\n", shapes[h].name);
         for (size_t i = 0; i < N_SETTINGS; i++) {
@@ -146,6 +167,7 @@ int main(int argc, char **argv)
                    (double)t[rounds - 1] * 1e-3);
         }
     }
+    pool_free(team);
     sampler_free(s);
     free(l);
     return 0;

@@ -414,6 +414,7 @@ static void draw_task(void *arg, size_t task, size_t thread)
     const draws *d = arg;
     (void)thread;
     mem_guard_enter();
+    sampler_lend(d->en->samplers[task], d->n_tasks == 1 ? d->en->cfg.compute : NULL);
     for (size_t i = task; i < d->n; i += d->n_tasks) {
         sequence_draw(d->en->drawing[i], d->en->samplers[task], d->en->drawing_logits[i]);
     }
@@ -439,7 +440,11 @@ static void draw_tokens(engine *en, size_t n_seqs)
         }
     }
     d.n_tasks = d.n < en->n_samplers ? d.n : en->n_samplers;
-    pool_run(en->cfg.compute, draw_task, &d, d.n_tasks);
+    if (d.n_tasks == 1) {
+        draw_task(&d, 0, 0); /* the pool is free for the sampler */
+    } else {
+        pool_run(en->cfg.compute, draw_task, &d, d.n_tasks);
+    }
 }
 
 static void settle(engine *en, size_t n_seqs, status st, const err *e)

@@ -9,8 +9,8 @@
  * token id mod 16, ids ascending, tokens that are no candidates left out. top-p keeps the shortest run of
  * candidates, in descending logit (lower id first), whose probabilities, added in that order, reach top_p.
  *
- * A `sampler` is the workspace (no allocation after sampler_new; 24 bytes per token); one thread at a time. An engine
- * has several, and which one draws makes no difference.
+ * A `sampler` is the workspace (no allocation after sampler_new; 28 bytes per token); one thread at a time. An engine
+ * has several, and which one draws makes no difference, nor does what helps it.
  */
 #ifndef HEARTH_ENGINE_SAMPLER_H
 #define HEARTH_ENGINE_SAMPLER_H
@@ -19,6 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/pool.h"
 #include "base/status.h"
 #include "kern/kern.h"
 
@@ -80,6 +81,9 @@ typedef struct sampler_out {
 typedef struct sampler sampler;
 status sampler_new(int32_t n_vocab, const kern_table *kern, sampler **out);
 void sampler_free(sampler *s);
+/* From now on the threads of p help with what the sampler does, which then is not done in one of p's tasks. NULL, as
+ * after sampler_new: the caller's thread alone. Borrowed. */
+void sampler_lend(sampler *s, pool *p);
 /* params must have passed sampling_check. If bias forbids everything the lowest id among the largest unbiased
  * logits is drawn. */
 void sampler_draw(sampler *s, const sampling *params, const sampler_in *in, sampler_out *out);

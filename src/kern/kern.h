@@ -150,13 +150,15 @@ typedef struct kern_table {
     void (*scale_tops)(float *y, float *tops, const float *x, float t, size_t n);
     /* y[i] = exp(x[i] - max); returns their sum by rule 6. */
     float (*softmax_terms)(float *y, const float *x, float max, size_t n);
+    /* The sum by rule 6 of the y[i] whose x[i] is at least `least`, +0 in the place of the others. */
+    float (*sum_at_least)(const float *y, const float *x, size_t n, float least);
     /* Writes the indices, ascending, of the values that are at least `least`; returns how many. */
     size_t (*at_least)(int32_t *index, const float *x, size_t n, float least);
     /* The index i with the largest score x[i] + fm_gumbel(seed, position, token[i]), lowest on a tie, among those
-     * whose score is at least *score and above -inf; *score becomes that score. n if there is none. token NULL:
-     * first + i. */
+     * whose x[i] is at least `least` (> -inf) and whose score is at least *score; *score becomes that score. n if
+     * there is none. token NULL: first + i. */
     size_t (*gumbel_argmax)(const float *x, const int32_t *token, int32_t first, size_t n, uint64_t seed,
-                            int32_t position, float *score);
+                            int32_t position, float least, float *score);
 
     /* For measuring, not for computing: n_rounds of the set's best int8 instruction on registers, independent of
      * each other; returns the operations done, two per multiply-add, which the caller divides by the time they

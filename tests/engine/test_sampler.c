@@ -541,44 +541,150 @@ static sampling plain_setting(uint32_t i)
     return s;
 }
 
+/* From flat to peaked; coarse steps make ties. */
+static void plain_logits(uint32_t shape, uint32_t row, float *l, size_t n)
+{
+    for (uint32_t t = 0; t < n; t++) {
+        float x = (float)(plain_random(t, row) >> 24) / 256.0f;
+        float y = (float)(plain_random(t, row) >> 8 & 0xFFFF) / 65536.0f;
+        switch (shape % 7) {
+        case 4: /* flat, no ties */
+            l[t] = x + y * 0x1p-8f;
+            break;
+        case 5: /* as flat as can be */
+            l[t] = -3.5f;
+            break;
+        case 6: /* a few stand out of what is flat */
+            l[t] = 0.3f * x + (plain_random(t, row) % 997 == 0 ? 5.0f : 0.0f);
+            break;
+        default:
+            l[t] = 14.0f * powf(x, (float)(1 + shape % 7)) - 4.0f;
+            break;
+        }
+    }
+}
+
+#define N_RIGS 3
+
+/* Memory for n tokens, and samplers with the help of 1, 2 and 3 threads. */
+typedef struct plain_rig {
+    size_t n;
+    float *l, *adjusted, *terms;
+    plain *work;
+    pool *team[N_RIGS];
+    sampler *s[N_RIGS];
+} plain_rig;
+
+static plain_rig rig_new(size_t n)
+{
+    plain_rig r = {.n = n};
+    r.l = malloc(n * sizeof *r.l);
+    r.adjusted = malloc(n * sizeof *r.adjusted);
+    r.terms = malloc(n * sizeof *r.terms);
+    r.work = malloc(n * sizeof *r.work);
+    assert_true(r.l && r.adjusted && r.terms && r.work);
+    for (size_t i = 0; i < N_RIGS; i++) {
+        assert_int_equal(sampler_new((int32_t)n, kern_select(KERN_SET_COUNT - 1), &r.s[i]), ST_OK);
+        if (i > 0) {
+            assert_int_equal(pool_new(i + 1, true, &r.team[i], NULL), ST_OK);
+            sampler_lend(r.s[i], r.team[i]);
+        }
+    }
+    return r;
+}
+
+static void rig_free(plain_rig *r)
+{
+    for (size_t i = 0; i < N_RIGS; i++) {
+        sampler_free(r->s[i]);
+        pool_free(r->team[i]);
+    }
+    free(r->l);
+    free(r->adjusted);
+    free(r->terms);
+    free(r->work);
+}
+
+/* r->adjusted: r->l after bias and penalties. */
+static void rig_check(plain_rig *r, const sampling *p, const sampler_in *in, uint32_t number)
+{
+    int32_t want = plain_draw(p, r->adjusted, in->position, r->n, r->work, r->terms);
+    for (size_t i = 0; i < N_RIGS; i++) {
+        sampler_out out;
+        sampler_draw(r->s[i], p, in, &out);
+        if (out.token != want) {
+            fail_msg("%zu tokens, setting %u, top-p %a, %zu threads: %d, by the rule %d", r->n, number,
+                     (double)p->top_p, i + 1, out.token, want);
+        }
+    }
+}
+
 static void test_plain(void **state)
 {
     static const size_t sizes[] = {3, 16, 17, 511, 512, 513, 2049, 20000};
     (void)state;
     for (size_t v = 0; v < sizeof sizes / sizeof sizes[0]; v++) {
-        size_t n = sizes[v];
-        float *l = malloc(n * sizeof *l), *adjusted = malloc(n * sizeof *l), *terms = malloc(n * sizeof *l);
-        plain *work = malloc(n * sizeof *work);
-        sampler *s = NULL;
-        assert_true(l && adjusted && terms && work);
-        assert_int_equal(sampler_new((int32_t)n, kern_select(KERN_SET_COUNT - 1), &s), ST_OK);
-        for (uint32_t i = 0; i < (n > 5000 ? 100u : 600u) / (SANITIZED ? 4 : 1); i++) {
+        plain_rig r = rig_new(sizes[v]);
+        size_t n = r.n;
+        for (uint32_t i = 0; i < (n > 5000 ? 140u : 700u) / (SANITIZED ? 4 : 1); i++) {
             int32_t told[PLAIN_HISTORY];
             sampling p = plain_setting(i);
-            uint32_t sharp = 1 + i % 4;
-            for (uint32_t t = 0; t < n; t++) { /* from flat to peaked; coarse steps make ties */
-                float x = (float)(plain_random(t, i / 8) >> 24) / 256.0f;
-                l[t] = 14.0f * powf(x, (float)sharp) - 4.0f;
-            }
+            plain_logits(i, i / 7, r.l, n);
             for (uint32_t t = 0; t < PLAIN_HISTORY; t++) {
                 told[t] = (int32_t)(plain_random(t, i) % (i % 2 ? n : 1 + n / 7));
             }
             int32_t ends[] = {(int32_t)n / 3, (int32_t)n - 1};
-            sampler_in in = {l, told, PLAIN_HISTORY, 40, (int32_t)i, ends, 2};
+            sampler_in in = {r.l, told, PLAIN_HISTORY, 40, (int32_t)i, ends, 2};
+            memcpy(r.adjusted, r.l, n * sizeof *r.l);
+            plain_adjust(&p, &in, r.adjusted);
+            rig_check(&r, &p, &in, i);
+        }
+        rig_free(&r);
+    }
+}
+
+/* What the probabilities before the token come to, added in descending order. */
+static float plain_before(plain_rig *r, int32_t token)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        r->work[i] = (plain){r->l[i], (int32_t)i};
+    }
+    qsort(r->work, r->n, sizeof *r->work, plain_descending);
+    float sum = plain_sum(r->work, r->n, r->work[0].value, r->terms, r->n), reached = 0;
+    for (size_t i = 0; r->work[i].id != token; i++) {
+        reached += r->terms[r->work[i].id] / sum;
+    }
+    return reached;
+}
+
+/* top-p where it is met: by exactly what stands before the token that would be drawn of all, and by one float more. */
+static void test_nucleus_edge(void **state)
+{
+    static const size_t sizes[] = {300, 5000, 20000};
+    (void)state;
+    for (size_t v = 0; v < sizeof sizes / sizeof sizes[0]; v++) {
+        plain_rig r = rig_new(sizes[v]);
+        memset(r.terms, 0, r.n * sizeof *r.terms);
+        for (uint32_t i = 0; i < 42u / (SANITIZED ? 3 : 1); i++) {
+            static const int32_t told[] = {1, 2};
+            sampling p = with(1, 0, 1, i % 3 == 2 ? 0.01f : 0);
+            p.seed = i;
+            plain_logits(i, i, r.l, r.n);
+            memcpy(r.adjusted, r.l, r.n * sizeof *r.l);
+            sampler_in in = {
+                .logits = r.l, .history = told, .n_history = 2, .n_prompt = 1, .position = (int32_t)i};
             sampler_out out;
-            memcpy(adjusted, l, n * sizeof *l);
-            plain_adjust(&p, &in, adjusted);
-            sampler_draw(s, &p, &in, &out);
-            int32_t want = plain_draw(&p, adjusted, (int32_t)i, n, work, terms);
-            if (out.token != want) {
-                fail_msg("%zu tokens, setting %u: %d, by the rule %d", n, i, out.token, want);
+            sampler_draw(r.s[0], &p, &in, &out);
+            float before = plain_before(&r, out.token);
+            const float top_ps[] = {before, nextafterf(before, 1), nextafterf(before, 0), before * 0.5f};
+            for (size_t k = 0; k < sizeof top_ps / sizeof top_ps[0]; k++) {
+                p.top_p = top_ps[k];
+                if (p.top_p > 0 && p.top_p <= 1) {
+                    rig_check(&r, &p, &in, i);
+                }
             }
         }
-        sampler_free(s);
-        free(l);
-        free(adjusted);
-        free(terms);
-        free(work);
+        rig_free(&r);
     }
 }
 
@@ -638,6 +744,7 @@ int main(void)
         cmocka_unit_test(test_greedy),       cmocka_unit_test(test_noise_is_bounded),
         cmocka_unit_test(test_logprobs),     cmocka_unit_test(test_sets_agree),
         cmocka_unit_test(test_check),        cmocka_unit_test(test_plain),
+        cmocka_unit_test(test_nucleus_edge),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -78,6 +78,7 @@ static void table_check(const kern_table *t)
     assert_non_null(t->argmax);
     assert_non_null(t->scale_tops);
     assert_non_null(t->softmax_terms);
+    assert_non_null(t->sum_at_least);
     assert_non_null(t->at_least);
     assert_non_null(t->gumbel_argmax);
     for (int type = 0; type < GGUF_TYPE_COUNT; type++) {

@@ -4,6 +4,8 @@
  */
 #include "kern_test.h"
 
+#include <float.h>
+
 #include "base/philox.h"
 #include "kern/fmath.h"
 
@@ -101,6 +103,34 @@ static void test_softmax_terms(void **state)
     }
 }
 
+static void test_sum_at_least(void **state)
+{
+    const kern_table *t;
+    uint64_t rng = 15;
+    float kept[MAX];
+    (void)state;
+    for (int s = -1; (t = sets_next(&s));) {
+        for (size_t i = 0; i < 2 * N_SIZES; i++) {
+            size_t n = sizes[i / 2];
+            guard_side side = i % 2 ? GUARD_START : GUARD_END;
+            guard x = guard_new(n * sizeof(float), side), y = guard_new(n * sizeof(float), side);
+            logits_fill(&rng, guard_floats(&x), n);
+            logits_fill(&rng, guard_floats(&y), n);
+            float floor = i % 5 == 0 ? -INFINITY : i % 5 == 1 ? 13.0f : guard_floats(&x)[rng_next(&rng) % n];
+            for (size_t j = 0; j < n; j++) {
+                guard_floats(&y)[j] = fm_exp(guard_floats(&y)[j]);
+                kept[j] = guard_floats(&x)[j] >= floor ? guard_floats(&y)[j] : 0.0f;
+            }
+            float sum = t->sum_at_least(guard_floats(&y), guard_floats(&x), n, floor);
+            assert_true(same_float(sum, rule6_sum(kept, n)));
+            guard_check(&x);
+            guard_check(&y);
+            guard_free(&x);
+            guard_free(&y);
+        }
+    }
+}
+
 static void test_at_least(void **state)
 {
     const kern_table *t;
@@ -142,7 +172,7 @@ static float noise(uint64_t seed, uint32_t position, uint32_t token)
 }
 
 static void gumbel_check(const kern_table *t, uint64_t *rng, const float *x, const int32_t *token, size_t n,
-                         float floor)
+                         float least, float floor)
 {
     uint64_t seed = rng_next(rng);
     int32_t position = (int32_t)(rng_next(rng) >> 33), first = (int32_t)(rng_next(rng) % 200000);
@@ -151,12 +181,12 @@ static void gumbel_check(const kern_table *t, uint64_t *rng, const float *x, con
     for (size_t j = 0; j < n; j++) {
         int32_t id = token ? token[j] : first + (int32_t)j;
         float y = x[j] + noise(seed, (uint32_t)position, (uint32_t)id);
-        if (y > -INFINITY && (y > want_score || (y == want_score && want == n))) {
+        if (x[j] >= least && (y > want_score || (y == want_score && want == n))) {
             want = j;
             want_score = y;
         }
     }
-    size_t got = t->gumbel_argmax(x, token, first, n, seed, position, &score);
+    size_t got = t->gumbel_argmax(x, token, first, n, seed, position, least, &score);
     if (got != want || score != want_score) {
         fail_msg("set %s, seed %llu, position %d, first %d: %zu (%a) of %zu instead of %zu (%a)", t->name,
                  (unsigned long long)seed, position, first, got, (double)score, n, want, (double)want_score);
@@ -180,10 +210,13 @@ static void test_gumbel_argmax(void **state)
                 guard_floats(&x)[j] *= scale;
                 token[j] = (int32_t)(j == 0 ? 7 : (uint32_t)token[j - 1] + 1 + rng_next(&rng) % 90);
             }
-            gumbel_check(t, &rng, guard_floats(&x), NULL, n, -INFINITY);
-            gumbel_check(t, &rng, guard_floats(&x), token, n, -INFINITY);
-            gumbel_check(t, &rng, guard_floats(&x), NULL, n, 3.0f * scale);
-            gumbel_check(t, &rng, guard_floats(&x), NULL, n, 1e8f); /* nothing is as good */
+            gumbel_check(t, &rng, guard_floats(&x), NULL, n, -FLT_MAX, -INFINITY);
+            gumbel_check(t, &rng, guard_floats(&x), token, n, -FLT_MAX, -INFINITY);
+            gumbel_check(t, &rng, guard_floats(&x), NULL, n, -FLT_MAX, 3.0f * scale);
+            gumbel_check(t, &rng, guard_floats(&x), NULL, n, fmaxf(guard_floats(&x)[n / 2], -FLT_MAX),
+                         -INFINITY);
+            gumbel_check(t, &rng, guard_floats(&x), token, n, 2.0f * scale, 3.0f * scale);
+            gumbel_check(t, &rng, guard_floats(&x), NULL, n, -FLT_MAX, 1e8f); /* nothing is as good */
             guard_free(&x);
             guard_free(&ids);
         }
@@ -201,13 +234,13 @@ static void test_gumbel_ties(void **state)
             x[i] = -INFINITY;
         }
         float score = -INFINITY;
-        assert_int_equal(t->gumbel_argmax(x, NULL, 0, 40, 1, 2, &score), 40); /* all forbidden */
+        assert_int_equal(t->gumbel_argmax(x, NULL, 0, 40, 1, 2, -FLT_MAX, &score), 40); /* all forbidden */
         x[5] = 1e9f; /* 64 between neighbours: the noise is lost and all scores are equal */
         x[6] = x[39] = 1e9f;
-        assert_int_equal(t->gumbel_argmax(x, NULL, 0, 40, 1, 2, &score), 5);
+        assert_int_equal(t->gumbel_argmax(x, NULL, 0, 40, 1, 2, -FLT_MAX, &score), 5);
         assert_true(score == 1e9f);
-        assert_int_equal(t->gumbel_argmax(x, NULL, 0, 40, 1, 2, &score), 5);
-        assert_int_equal(t->gumbel_argmax(x + 6, NULL, 6, 34, 1, 2, &score), 0);
+        assert_int_equal(t->gumbel_argmax(x, NULL, 0, 40, 1, 2, -FLT_MAX, &score), 5);
+        assert_int_equal(t->gumbel_argmax(x + 6, NULL, 6, 34, 1, 2, -FLT_MAX, &score), 0);
     }
 }
 
@@ -224,9 +257,9 @@ static void test_gumbel_ends(void **state)
             x[i] = i == 3 ? -14.0f : -INFINITY;
         }
         float score = top - 14.0f;
-        assert_int_equal(t->gumbel_argmax(x, NULL, 0, 16, 5573695, 10, &score), 3);
+        assert_int_equal(t->gumbel_argmax(x, NULL, 0, 16, 5573695, 10, -FLT_MAX, &score), 3);
         score = nextafterf(top - 14.0f, 100.0f);
-        assert_int_equal(t->gumbel_argmax(x, NULL, 0, 16, 5573695, 10, &score), 16);
+        assert_int_equal(t->gumbel_argmax(x, NULL, 0, 16, 5573695, 10, -FLT_MAX, &score), 16);
     }
 }
 
@@ -234,9 +267,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_scale_tops),    cmocka_unit_test(test_softmax_terms),
-        cmocka_unit_test(test_at_least),      cmocka_unit_test(test_gumbel_argmax),
-        cmocka_unit_test(test_gumbel_ties),   cmocka_unit_test(test_gumbel_ends),
-        cmocka_unit_test(test_every_set_ran),
+        cmocka_unit_test(test_sum_at_least),  cmocka_unit_test(test_at_least),
+        cmocka_unit_test(test_gumbel_argmax), cmocka_unit_test(test_gumbel_ties),
+        cmocka_unit_test(test_gumbel_ends),   cmocka_unit_test(test_every_set_ran),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,9 +18,10 @@ void sin_cos_array_ref(float *s, float *c, const float *x, size_t n);
 size_t argmax_ref(const float *x, size_t n);
 void scale_tops_ref(float *y, float *tops, const float *x, float t, size_t n);
 float softmax_terms_ref(float *y, const float *x, float max, size_t n);
+float sum_at_least_ref(const float *y, const float *x, size_t n, float least);
 size_t at_least_ref(int32_t *index, const float *x, size_t n, float least);
 size_t gumbel_argmax_ref(const float *x, const int32_t *token, int32_t first, size_t n, uint64_t seed,
-                         int32_t position, float *score);
+                         int32_t position, float least, float *score);
 void rope_ref(float *x, const float *cos_sin, size_t n_rot, kern_rope_style style);
 void rope_angles_ref(float *cos_sin, const double *inv_freq, size_t n_half, int32_t pos, float magnitude);
 void kv_store_ref(void *page, const kv_layer *layer, kv_type type, size_t slot, size_t n, const float *k,

@@ -41,6 +41,15 @@ float softmax_terms_ref(float *y, const float *x, float max, size_t n)
     return lanes_sum_ref(lane);
 }
 
+float sum_at_least_ref(const float *y, const float *x, size_t n, float least)
+{
+    float lane[16] = {0};
+    for (size_t i = 0; i < n; i++) {
+        lane[i % 16] += x[i] >= least ? y[i] : 0.0f;
+    }
+    return lanes_sum_ref(lane);
+}
+
 size_t at_least_ref(int32_t *index, const float *x, size_t n, float least)
 {
     size_t found = 0;
@@ -53,11 +62,11 @@ size_t at_least_ref(int32_t *index, const float *x, size_t n, float least)
 }
 
 size_t gumbel_argmax_ref(const float *x, const int32_t *token, int32_t first, size_t n, uint64_t seed,
-                         int32_t position, float *score)
+                         int32_t position, float least, float *score)
 {
     size_t best = n;
     for (size_t i = 0; i < n; i++) {
-        if (x[i] == -INFINITY || x[i] + FM_GUMBEL_MAX < *score) {
+        if (x[i] < least || x[i] + FM_GUMBEL_MAX < *score) {
             continue;
         }
         float s = x[i] + fm_gumbel(seed, position, token ? token[i] : first + (int32_t)i);

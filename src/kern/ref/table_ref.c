@@ -21,6 +21,7 @@ void kern_fill_ref(kern_table *t)
     t->argmax = argmax_ref;
     t->scale_tops = scale_tops_ref;
     t->softmax_terms = softmax_terms_ref;
+    t->sum_at_least = sum_at_least_ref;
     t->at_least = at_least_ref;
     t->gumbel_argmax = gumbel_argmax_ref;
 }

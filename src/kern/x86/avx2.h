@@ -16,9 +16,10 @@ void sin_cos_array_avx2(float *s, float *c, const float *x, size_t n);
 size_t argmax_avx2(const float *x, size_t n);
 void scale_tops_avx2(float *y, float *tops, const float *x, float t, size_t n);
 float softmax_terms_avx2(float *y, const float *x, float max, size_t n);
+float sum_at_least_avx2(const float *y, const float *x, size_t n, float least);
 size_t at_least_avx2(int32_t *index, const float *x, size_t n, float least);
 size_t gumbel_argmax_avx2(const float *x, const int32_t *token, int32_t first, size_t n, uint64_t seed,
-                          int32_t position, float *score);
+                          int32_t position, float least, float *score);
 void rope_avx2(float *x, const float *cos_sin, size_t n_rot, kern_rope_style style);
 void rope_angles_avx2(float *cos_sin, const double *inv_freq, size_t n_half, int32_t pos, float magnitude);
 void kv_store_avx2(void *page, const kv_layer *layer, kv_type type, size_t slot, size_t n, const float *k,

@@ -21,9 +21,10 @@ void rope_avx512(float *x, const float *cos_sin, size_t n_rot, kern_rope_style s
 void rope_angles_avx512(float *cos_sin, const double *inv_freq, size_t n_half, int32_t pos, float magnitude);
 void scale_tops_avx512(float *y, float *tops, const float *x, float t, size_t n);
 float softmax_terms_avx512(float *y, const float *x, float max, size_t n);
+float sum_at_least_avx512(const float *y, const float *x, size_t n, float least);
 size_t at_least_avx512(int32_t *index, const float *x, size_t n, float least);
 size_t gumbel_argmax_avx512(const float *x, const int32_t *token, int32_t first, size_t n, uint64_t seed,
-                            int32_t position, float *score);
+                            int32_t position, float least, float *score);
 
 void attention_avx512(const kern_attn *a);
 void attention_spans_avx512(const kern_attn *a, size_t span0, size_t span1, float *parts);

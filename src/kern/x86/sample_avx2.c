@@ -65,6 +65,31 @@ float softmax_terms_avx2(float *y, const float *x, float max, size_t n)
     return v16_sum(sum[0], sum[1]);
 }
 
+/* y where x is at least the floor, else +0. */
+static __m256 where_at_least(__m256 y, __m256 x, __m256 floor)
+{
+    return _mm256_and_ps(y, _mm256_cmp_ps(x, floor, _CMP_GE_OQ));
+}
+
+float sum_at_least_avx2(const float *y, const float *x, size_t n, float least)
+{
+    const __m256 floor = _mm256_set1_ps(least);
+    __m256 sum[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        for (size_t h = 0; h < 2; h++) {
+            const size_t at = i + 8 * h;
+            __m256 v = where_at_least(_mm256_loadu_ps(y + at), _mm256_loadu_ps(x + at), floor);
+            sum[h] = _mm256_add_ps(sum[h], v);
+        }
+    }
+    for (size_t h = 0; i < n; i += 8, h++) { /* lanes without an element have y = 0 */
+        size_t m = lanes_left(n, i);
+        sum[h] = _mm256_add_ps(sum[h], where_at_least(v8_load_n(y + i, m), v8_load_n(x + i, m), floor));
+    }
+    return v16_sum(sum[0], sum[1]);
+}
+
 size_t at_least_avx2(int32_t *index, const float *x, size_t n, float least)
 {
     const __m256 floor = _mm256_set1_ps(least);
@@ -140,25 +165,25 @@ static inline __m256 gumbel_bound(__m256i bits)
 }
 
 size_t gumbel_argmax_avx2(const float *x, const int32_t *token, int32_t first, size_t n, uint64_t seed,
-                          int32_t position, float *score)
+                          int32_t position, float least, float *score)
 {
     const __m256i step = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    const __m256 none = _mm256_set1_ps(-INFINITY);
+    const __m256 floor = _mm256_set1_ps(least);
     const philox_start start = philox_begin(seed, position);
     size_t best = n;
     for (size_t i = 0; i < n; i += 8) {
         const size_t m = lanes_left(n, i);
-        const __m256 least = _mm256_set1_ps(*score);
+        const __m256 beat = _mm256_set1_ps(*score);
         const __m256 v = first_of(v8_load_n(x + i, m), m);
-        __m256 in = _mm256_cmp_ps(_mm256_add_ps(v, _mm256_set1_ps(FM_GUMBEL_MAX)), least, _CMP_GE_OQ);
-        in = _mm256_and_ps(in, _mm256_cmp_ps(v, none, _CMP_GT_OQ));
+        __m256 in = _mm256_cmp_ps(_mm256_add_ps(v, _mm256_set1_ps(FM_GUMBEL_MAX)), beat, _CMP_GE_OQ);
+        in = _mm256_and_ps(in, _mm256_cmp_ps(v, floor, _CMP_GE_OQ));
         if (!_mm256_movemask_ps(in)) {
             continue;
         }
         const __m256i ids = token ? _mm256_maskload_epi32(token + i, v8_mask(m))
                                   : _mm256_add_epi32(step, _mm256_set1_epi32(first + (int32_t)i));
         const __m256i bits = philox8(ids, &start);
-        in = _mm256_and_ps(in, _mm256_cmp_ps(_mm256_add_ps(v, gumbel_bound(bits)), least, _CMP_GE_OQ));
+        in = _mm256_and_ps(in, _mm256_cmp_ps(_mm256_add_ps(v, gumbel_bound(bits)), beat, _CMP_GE_OQ));
         for (unsigned left = (unsigned)_mm256_movemask_ps(in); left; left &= left - 1) {
             const size_t at = i + (size_t)__builtin_ctz(left);
             const float s = x[at] + fm_gumbel(seed, position, token ? token[at] : first + (int32_t)at);

@@ -42,6 +42,19 @@ float softmax_terms_avx512(float *y, const float *x, float max, size_t n)
     return w16_sum(sum);
 }
 
+float sum_at_least_avx512(const float *y, const float *x, size_t n, float least)
+{
+    const __m512 floor = _mm512_set1_ps(least);
+    __m512 sum = _mm512_setzero_ps();
+    for (size_t i = 0; i < n; i += 16) {
+        const __mmask16 lanes = lanes_at(n, i);
+        const __mmask16 in =
+            _mm512_mask_cmp_ps_mask(lanes, _mm512_maskz_loadu_ps(lanes, x + i), floor, _CMP_GE_OQ);
+        sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(in, y + i));
+    }
+    return w16_sum(sum);
+}
+
 size_t at_least_avx512(int32_t *index, const float *x, size_t n, float least)
 {
     const __m512 floor = _mm512_set1_ps(least);
@@ -120,24 +133,25 @@ static inline __m512 gumbel_bound(__m512i bits)
 }
 
 size_t gumbel_argmax_avx512(const float *x, const int32_t *token, int32_t first, size_t n, uint64_t seed,
-                            int32_t position, float *score)
+                            int32_t position, float least, float *score)
 {
     const __m512i step = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512 floor = _mm512_set1_ps(least);
     const philox_start start = philox_begin(seed, position);
     size_t best = n;
     for (size_t i = 0; i < n; i += 16) {
-        const __m512 least = _mm512_set1_ps(*score);
+        const __m512 beat = _mm512_set1_ps(*score);
         const __mmask16 lanes = lanes_at(n, i);
         const __m512 v = _mm512_mask_loadu_ps(_mm512_set1_ps(-INFINITY), lanes, x + i);
-        __mmask16 in = _mm512_cmp_ps_mask(v, _mm512_set1_ps(-INFINITY), _CMP_GT_OQ);
-        in = _mm512_mask_cmp_ps_mask(in, _mm512_add_ps(v, _mm512_set1_ps(FM_GUMBEL_MAX)), least, _CMP_GE_OQ);
+        __mmask16 in = _mm512_cmp_ps_mask(v, floor, _CMP_GE_OQ);
+        in = _mm512_mask_cmp_ps_mask(in, _mm512_add_ps(v, _mm512_set1_ps(FM_GUMBEL_MAX)), beat, _CMP_GE_OQ);
         if (!in) {
             continue;
         }
         const __m512i ids = token ? _mm512_maskz_loadu_epi32(lanes, token + i)
                                   : _mm512_add_epi32(step, _mm512_set1_epi32(first + (int32_t)i));
         const __m512i bits = philox16(ids, &start);
-        unsigned left = _mm512_mask_cmp_ps_mask(in, _mm512_add_ps(v, gumbel_bound(bits)), least, _CMP_GE_OQ);
+        unsigned left = _mm512_mask_cmp_ps_mask(in, _mm512_add_ps(v, gumbel_bound(bits)), beat, _CMP_GE_OQ);
         for (; left; left &= left - 1) {
             const size_t at = i + (size_t)__builtin_ctz(left);
             const float s = x[at] + fm_gumbel(seed, position, token ? token[at] : first + (int32_t)at);

@@ -47,6 +47,7 @@ void kern_fill_avx2(kern_table *t)
     t->argmax = argmax_avx2;
     t->scale_tops = scale_tops_avx2;
     t->softmax_terms = softmax_terms_avx2;
+    t->sum_at_least = sum_at_least_avx2;
     t->at_least = at_least_avx2;
     t->gumbel_argmax = gumbel_argmax_avx2;
     t->int8_rate = int8_rate_avx2;

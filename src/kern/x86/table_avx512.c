@@ -23,6 +23,7 @@ void kern_fill_avx512(kern_table *t)
     t->argmax = argmax_avx512;
     t->scale_tops = scale_tops_avx512;
     t->softmax_terms = softmax_terms_avx512;
+    t->sum_at_least = sum_at_least_avx512;
     t->at_least = at_least_avx512;
     t->gumbel_argmax = gumbel_argmax_avx512;
     t->attention = attention_avx512;
