@@ -295,63 +295,19 @@ static bool is_own(const chat_text *c, size_t from, size_t to)
     return i == c->n_plain || c->plain[i].from >= to;
 }
 
-/*
- * A digest of a text up to any place, taken at one place after the other: the bytes of each run of the template's own
- * text, or of plain text, and behind them which it was and how long. Of the run that goes on behind the place only
- * what is before it counts.
- */
+/* The digest of a text up to one place after the other. */
 typedef struct walker {
     const chat_text *c;
-    sha256 *h;       /* owned */
-    size_t at;       /* hashed so far, but for the end mark of the run */
-    size_t run_from; /* of the run that `at` is in, or ends */
+    sha256 *h; /* owned: of [0, at) */
+    size_t at;
 } walker;
-
-typedef struct run_mark {
-    uint8_t bytes[9];
-} run_mark;
-
-static run_mark mark_of(bool plain, size_t len)
-{
-    run_mark m = {{plain}};
-    for (size_t i = 1; i < sizeof m.bytes; i++) {
-        m.bytes[i] = (uint8_t)(len & 0xff);
-        len >>= 8;
-    }
-    return m;
-}
-
-/* The run with byte `at`: whether it is plain, and its end. */
-static bool run_at(const chat_text *c, size_t at, size_t *to)
-{
-    size_t i = range_behind(c, at);
-    bool plain = i < c->n_plain && c->plain[i].from <= at;
-    *to = plain ? c->plain[i].to : i < c->n_plain ? c->plain[i].from : c->text.len;
-    return plain;
-}
 
 /* to: not before w->at. */
 static status walk_to(walker *w, size_t to, uint8_t digest[SHA256_BYTES])
 {
-    status st = ST_OK;
-    bool plain = false;
-    while (st == ST_OK && w->at < to) {
-        size_t end;
-        plain = run_at(w->c, w->at, &end);
-        size_t stop = end < to ? end : to;
-        st = sha256_update(w->h, buf_str(&w->c->text) + w->at, stop - w->at);
-        w->at = stop;
-        if (st == ST_OK && stop == end) {
-            run_mark m = mark_of(plain, end - w->run_from);
-            st = sha256_update(w->h, m.bytes, sizeof m.bytes);
-            w->run_from = end;
-        }
-    }
-    if (st != ST_OK) {
-        return st;
-    }
-    run_mark m = mark_of(w->at > w->run_from && !is_own(w->c, w->run_from, w->at), w->at - w->run_from);
-    return sha256_peek(w->h, m.bytes, w->at > w->run_from ? sizeof m.bytes : 0, digest);
+    status st = sha256_update(w->h, buf_str(&w->c->text) + w->at, to - w->at);
+    w->at = to;
+    return st == ST_OK ? sha256_peek(w->h, "", 0, digest) : st;
 }
 
 static bool matches(const chat_text *c, size_t at, const char *text, size_t len)

@@ -14,13 +14,15 @@
  * Reasoning. A message without any that was said here gets the one it had; the template decides what it shows
  * (text/chat_template.h).
  *
- * Splices. Where the rendered text up to the beginning of a turn is the text, with the same parts plain, that it
- * was the answer to, and goes on with the text of the turn, that gets the turn's own tokens. Text between splices is
- * tokenised by itself. So the ids of a prompt and of its reply begin the ids of the next turn's prompt. Text that
- * differs, in a space or in reasoning that the template does not show, is tokenised like any other: then only the
- * ids are not the same. Tokens that end a turn are never part of it: the template writes them.
+ * Splices. Where the rendered text up to the beginning of a turn is the text that it was the answer to, and goes on
+ * with the text of the turn, that gets the turn's own tokens. Text between splices is tokenised by itself. So the ids
+ * of a prompt and of its reply begin the ids of the next turn's prompt. Text that differs, in a space or in reasoning
+ * that the template does not show, is tokenised like any other: then only the ids are not the same. Tokens that end
+ * a turn are never part of it: the template writes them.
  * A control token of the turn must stand where the template's own text spells it: what the client sent never
- * becomes one (FAILURES T5); where it would, nothing is spliced.
+ * becomes one (FAILURES T5); where it would, nothing is spliced. (Whether the text before is plain in the same places
+ * is not asked: templates write the role of a message that is there, and the word "assistant" where one is to come. Its
+ * own ids obey its own ranges anyway.)
  *
  * Kept are replies that have ended, cut ones too (length, stop string, deadline), but for cancelled ones, which
  * their client has not seen, and empty ones. Of a reply whose last token is not shown whole, or was repaired, the

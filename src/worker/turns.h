@@ -30,7 +30,7 @@
 
 typedef struct turn { /* borrowed when put; all of it is copied */
     uint8_t key[SHA256_BYTES];
-    /* The rendered text that the reply followed: its length, and a digest of it and of what in it is plain. */
+    /* The rendered text that the reply followed: its length, and a digest of it. */
     size_t prompt_bytes;
     uint8_t prompt_digest[SHA256_BYTES];
     /* The reply as it was generated: tokens of whole characters, then text that no whole token spells (what is left
