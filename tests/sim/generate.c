@@ -78,6 +78,7 @@ static void make_prompt(dice *d, theme t, const sim_config *c, size_t i, sim_req
 {
     int64_t most = c->n_ctx < 120 ? c->n_ctx - 1 : 120;
     r->conv = pick(d, 0, 2);
+    r->salt = pick(d, 0, 3);
     r->shared = once_in(d, 3) ? 0 : pick(d, 0, most * 2 / 3);
     r->own = pick(d, 1, once_in(d, 2) ? 8 : most - r->shared > 8 ? most - r->shared : 8);
     if (once_in(d, 6)) { /* the borders of pages and of the context */
@@ -141,7 +142,22 @@ static void make_cuts(dice *d, theme t, const sim_config *c, sim_request *r)
     }
 }
 
-static void make_request(dice *d, theme t, const sim_config *c, size_t i, sim_request *r)
+/* The next turn of the conversation that its session has had so far. */
+static void make_turn(dice *d, const sim_config *c, const sim_request *all, size_t i, sim_request *r)
+{
+    for (size_t k = i; k-- > 0;) {
+        if (all[k].session == r->session) {
+            r->follows = (int64_t)k + 1;
+            r->at = all[k].at + moment(d, c, 60);
+            r->own = pick(d, 0, 12);
+            r->shared = r->poison = r->looped = 0;
+            return;
+        }
+    }
+}
+
+static void make_request(dice *d, theme t, const sim_config *c, const sim_request *all, size_t i,
+                         sim_request *r)
 {
     sim_set_simplest(&sim_request_kind, (int64_t *)r);
     r->at = once_in(d, 3) ? 0 : moment(d, c, once_in(d, 4) ? 300 : 60);
@@ -150,6 +166,9 @@ static void make_request(dice *d, theme t, const sim_config *c, size_t i, sim_re
                  : once_in(d, t == THEME_PRESSURE ? 2 : 5) ? -1
                                                            : pick(d, 1, once_in(d, 3) ? 120 : 30);
     r->session = once_in(d, t == THEME_SESSIONS ? 6 : 2) ? 0 : pick(d, 1, SIM_MAX_SESSIONS);
+    if (r->session > 0 && once_in(d, t == THEME_SESSIONS ? 1 : 3)) {
+        make_turn(d, c, all, i, r);
+    }
     r->priority = once_in(d, 3) ? pick(d, -10, 10) : 0;
     r->plan = once_in(d, 12) ? pick(d, 1, 2) : 0;
     r->n_labels = pick(d, 1, 5);
@@ -193,9 +212,9 @@ void scenario_make(uint64_t seed, scenario *out)
     memset(out, 0, sizeof *out);
     out->seed = seed;
     make_config(&d, t, &out->config);
-    out->n_requests = (size_t)pick(&d, 1, once_in(&d, 3) ? 14 : 7);
+    out->n_requests = (size_t)pick(&d, 1, once_in(&d, 3) ? SIM_MAX_REQUESTS : 9);
     for (size_t i = 0; i < out->n_requests; i++) {
-        make_request(&d, t, &out->config, i, &out->requests[i]);
+        make_request(&d, t, &out->config, out->requests, i, &out->requests[i]);
     }
     out->n_events = t == THEME_FAULTS || t == THEME_SESSIONS ? (size_t)pick(&d, 1, 8)
                     : once_in(&d, 3)                         ? (size_t)pick(&d, 1, 3)

@@ -196,7 +196,7 @@ static void build_prompt(life *l)
         append(l, word((uint64_t)r->conv, (uint64_t)i));
     }
     for (int64_t i = 0; i < r->own; i++) {
-        append(l, word(10 + (uint64_t)(l - w.lives) % 4, (uint64_t)i));
+        append(l, word(10 + (uint64_t)r->salt, (uint64_t)i));
     }
     if (r->looped > 0 && l->n_prompt > 1) {
         l->prompt[0] = SIM_LOOP;
@@ -431,6 +431,7 @@ static bool step(void)
     w.memory_failed = w.no_memory > 0 && mem_alloc_count() - before >= w.no_memory;
     w.no_memory = mem_alloc_count() == before ? w.no_memory : 0; /* it waits for a step that allocates */
     verdict_step(&w);
+    remember_step(&w);
     return computed;
 }
 
@@ -535,6 +536,7 @@ static void sum_up(sim_tally *t)
         t->failed += l->phase == LIFE_FAILED;
         if (l->phase == LIFE_DONE) {
             t->ends[l->result.reason]++;
+            t->reused += (uint64_t)l->result.reused_tokens;
         }
     }
 }

@@ -43,6 +43,7 @@
     X(conv, 0, 0)    /* which conversation its prompt begins as */                  \
     X(shared, 0, 0)  /* tokens of that */                                           \
     X(own, 1, 0)     /* tokens of its own behind them */                            \
+    X(salt, 0, 0)    /* which own part */                                           \
     X(follows, 0, 0) /* 1 + the request whose prompt and reply so far come first */ \
     X(poison, 0, 0)  /* 1 + the position of a token that the model cannot stand */  \
     X(looped, 0, 0)  /* the reply is one run of that many tokens over and over */   \

@@ -1,8 +1,8 @@
 /*
- * sim [--seed S] [--count N] [--seconds T] | --replay FILE | --show S
+ * sim [--seed S] [--count N] [--seconds T] [--shrink T] | --replay FILE | --show S
  *
  * Lives scenarios from seed S on (default: from the clock; it is printed), N of them or until T seconds are over. The
- * first one that fails is made smaller, printed and written to a file that --replay lives again.
+ * first one that fails is made smaller (for at most --shrink seconds), printed and written to a file that --replay lives again.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -11,10 +11,8 @@
 
 #include "sim/batch.h"
 
-#define SHRINK_NS UINT64_C(60000000000)
-
 typedef struct options {
-    uint64_t seed, count, seconds, show;
+    uint64_t seed, count, seconds, shrink, show;
     const char *replay;
     bool has_seed, has_show;
 } options;
@@ -36,6 +34,8 @@ static bool read_options(int argc, char **argv, options *o)
             o->count = n;
         } else if (strcmp(argv[i], "--seconds") == 0) {
             o->seconds = n;
+        } else if (strcmp(argv[i], "--shrink") == 0) {
+            o->shrink = n;
         } else if (strcmp(argv[i], "--show") == 0) {
             o->show = n;
             o->has_show = true;
@@ -58,21 +58,25 @@ static void print_tally(const sim_tally *t, uint64_t first_seed, double seconds)
            (unsigned long long)t->scenarios, (unsigned long long)first_seed, seconds,
            (double)t->scenarios * 60.0 / seconds, (unsigned long long)t->requests,
            (unsigned long long)t->tokens, (unsigned long long)t->steps);
-    printf("sim: %llu preemptions; ends:", (unsigned long long)t->preemptions);
+    printf("sim: %llu tokens reused, %llu preemptions; ends:", (unsigned long long)t->reused,
+           (unsigned long long)t->preemptions);
     for (int i = 1; i < 6; i++) {
         printf(" %s %llu,", finish_name((finish_reason)i), (unsigned long long)t->ends[i]);
     }
     printf(" failed %llu, refused %llu\n", (unsigned long long)t->failed, (unsigned long long)t->refused);
 }
 
-static int tell_failure(const sim_outcome *o, const char *program)
+static int tell_failure(const sim_outcome *o, const char *program, uint64_t shrink_s)
 {
     static scenario s;
     char path[64];
     printf("sim: seed %llu fails: %s\n", (unsigned long long)o->seed, o->message);
     fflush(stdout);
+    if (shrink_s == 0) {
+        return 1;
+    }
     scenario_make(o->seed, &s);
-    sim_outcome least = batch_shrink(&s, clock_mono_ns(clock_system()) + SHRINK_NS);
+    sim_outcome least = batch_shrink(&s, in_seconds(shrink_s));
     snprintf(path, sizeof path, "/tmp/hearth-sim-%llu.txt", (unsigned long long)o->seed);
     printf("sim: the smallest one that fails (%s):\n", least.failed ? least.message : "not again");
     scenario_print(stdout, &s);
@@ -107,9 +111,10 @@ static int replay(const char *path)
 int main(int argc, char **argv)
 {
     static scenario s;
-    options o = {.count = 1000};
+    options o = {.count = 1000, .shrink = 60};
     if (!read_options(argc, argv, &o)) {
-        fprintf(stderr, "usage: sim [--seed S] [--count N] [--seconds T] | --replay FILE | --show S\n");
+        fprintf(stderr,
+                "usage: sim [--seed S] [--count N] [--seconds T] [--shrink T] | --replay FILE | --show S\n");
         return 2;
     }
     if (o.has_show) {
@@ -131,7 +136,7 @@ int main(int argc, char **argv)
         sim_outcome out = batch_seeds(seed, o.seconds ? UINT64_MAX : o.count,
                                       o.seconds ? in_seconds(o.seconds) : 0, &tally);
         print_tally(&tally, seed, (double)(clock_mono_ns(clock_system()) - began) / 1e9);
-        rc = out.failed ? tell_failure(&out, argv[0]) : 0;
+        rc = out.failed ? tell_failure(&out, argv[0], o.shrink) : 0;
     }
     batch_close();
     return rc;

@@ -224,6 +224,10 @@ static void check_counts(const world *w, const life *l)
         sim_fail("request %zu: %d tokens reused and %d prefilled of %d", WHO(w, l), r->reused_tokens,
                  r->prefilled_tokens, r->prompt_tokens);
     }
+    if (l->begun && r->reused_tokens != (int32_t)l->reused) {
+        sim_fail("request %zu: it began at %zu and says that %d tokens were reused", WHO(w, l), l->reused,
+                 r->reused_tokens);
+    }
     if (cold && r->reused_tokens > 0) {
         sim_fail("request %zu: tokens reused although nothing may be", WHO(w, l));
     }

@@ -44,11 +44,20 @@ typedef struct life {
     char guard[16];
     float labels[SIM_MAX_LABELS], embedding[8];
     err error;
+    bool begun; /* some of it has been computed */
+    size_t reused;
     /* Of the present step. */
     bool in_batch, spoilt;
     int32_t position;
     bool bad_pending;
 } life;
+
+/* What a session held after the step behind which it was last idle. */
+typedef struct memory {
+    int32_t ids[SIM_MAX_CTX];
+    size_t n;
+    bool dirty;
+} memory;
 
 typedef struct world {
     const scenario *s;
@@ -67,12 +76,13 @@ typedef struct world {
     size_t batch[SIM_MAX_REQUESTS], n_batch; /* requests, in the order of the batch */
     /* Counted by the simulator. */
     uint64_t n_submitted, n_done, n_failed, n_cancelled, n_generated, n_forward_failures;
+    memory memories[SIM_MAX_SESSIONS];
     life lives[SIM_MAX_REQUESTS];
 } world;
 
 /* What one process found out, summed up. */
 typedef struct sim_tally {
-    uint64_t scenarios, requests, tokens, steps, preemptions;
+    uint64_t scenarios, requests, tokens, steps, reused, preemptions;
     uint64_t ends[6], failed, refused; /* by finish_reason */
 } sim_tally;
 
@@ -88,6 +98,7 @@ question verdict_question(const world *w, const life *l);
 status verdict_submit(const world *w, life *l);
 /* After a step: who had to end has ended, nobody else has failed, the figures agree. */
 void verdict_step(world *w);
+void remember_step(world *w); /* remember.c: the same about sessions */
 /* Of a request that ended. */
 void verdict_end(const world *w, const life *l);
 
