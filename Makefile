@@ -1,7 +1,7 @@
 # The door: meson does the work. BUILD folders are build/<kind>.
 MESON_RELEASE = --buildtype=release -Db_ndebug=true
 THREADED = $(foreach s,base engine worker serve,--suite $(s))
-.PHONY: run test bench bench-peers asan tsan fuzz install format clean build
+.PHONY: run test bench bench-peers asan tsan fuzz simulate mutants install format clean build
 
 run: build
 	@tools/first-run.sh build/release
@@ -34,6 +34,14 @@ tsan:
 fuzz:
 	@tools/install-deps.sh ci
 	@tools/fuzz.sh $(SECONDS_EACH)
+
+simulate:
+	@tools/install-deps.sh test
+	@tools/build.sh debug --buildtype=debugoptimized
+	@build/debug/tests/sim/sim --seconds 120 && HEARTH_ROOT=. build/debug/tests/sim/sim_ember --seconds 90
+
+mutants:
+	@tests/sim/mutants.py
 
 install: build
 	meson install -C build/release --no-rebuild
