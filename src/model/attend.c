@@ -60,11 +60,13 @@ static void tiles_cut(attend *at)
     const batch_row *rows = at->b->rows;
     int32_t unit = (int32_t)attend_tile_rows(at->shape);
     at->n_tiles = 0;
+    at->alone = true;
     for (size_t i = 0; i < at->b->n_rows; i++) {
         if (i == 0 || rows[i].seq != rows[i - 1].seq || rows[i].pos % unit == 0) {
             at->tiles[at->n_tiles++] = (attend_tile){.row0 = i};
         }
         at->tiles[at->n_tiles - 1].n_rows++;
+        at->alone = at->alone && (i == 0 || rows[i].seq != rows[i - 1].seq);
     }
 }
 
@@ -194,6 +196,22 @@ static const attend_tile *tile_of(const attend *at, size_t n, size_t (*number)(c
     return &at->tiles[lo];
 }
 
+/* KV heads [h0, h1) of a tile, page by page: rows of a page share cache lines, so one thread takes them together. */
+static void tile_store(const attend *at, const attend_tile *t, size_t h0, size_t h1)
+{
+    kv_layer part = *at->kv;
+    part.offset_bytes += h0 * part.head_bytes;
+    part.n_kv_heads = (uint32_t)(h1 - h0);
+    for (size_t i = t->row0, n; i < t->row0 + t->n_rows; i += n) {
+        const batch_row *r = &at->b->rows[i];
+        size_t page = (size_t)r->pos / KV_PAGE_TOKENS, slot = (size_t)r->pos % KV_PAGE_TOKENS;
+        n = least(t->row0 + t->n_rows - i, KV_PAGE_TOKENS - slot);
+        at->kern->kv_store(at->b->seqs[r->seq].pages[page], &part, at->type, slot, n,
+                           at->k + i * at->k_stride + h0 * part.k_dim, at->k_stride,
+                           at->v + i * at->v_stride + h0 * part.v_dim, at->v_stride);
+    }
+}
+
 /* The last rows see the most and come first, so that no long task is left to the end. */
 static void attend_task(void *arg, size_t task, size_t thread)
 {
@@ -202,6 +220,9 @@ static void attend_task(void *arg, size_t task, size_t thread)
     size_t n = at->n_tasks - 1 - task - t->first_task;
     size_t group = n / t->n_pieces, piece = n % t->n_pieces, n_kv = at->shape->n_kv_heads;
     size_t h0 = n_kv * group / t->n_groups, h1 = n_kv * (group + 1) / t->n_groups;
+    if (at->alone && piece == t->n_pieces - 1) { /* the only one that comes to the row's own position */
+        tile_store(at, t, h0, h1);
+    }
     if (t->n_pieces == 1) {
         heads_run(at, t, h0, h1, thread);
         return;
@@ -221,32 +242,12 @@ static void join_task(void *arg, size_t task, size_t thread)
     at->kern->attention_join(&a, tile_span0(at, t), at->parts + t->part0 + head * head_parts(at, t));
 }
 
-/* KV heads [h0, h1) of a tile, page by page: rows of a page share cache lines, so one thread takes them together. */
-static void tile_store(const attend *at, const attend_tile *t, size_t h0, size_t h1)
-{
-    kv_layer part = *at->kv;
-    part.offset_bytes += h0 * part.head_bytes;
-    part.n_kv_heads = (uint32_t)(h1 - h0);
-    for (size_t i = t->row0, n; i < t->row0 + t->n_rows; i += n) {
-        const batch_row *r = &at->b->rows[i];
-        size_t page = (size_t)r->pos / KV_PAGE_TOKENS, slot = (size_t)r->pos % KV_PAGE_TOKENS;
-        n = least(t->row0 + t->n_rows - i, KV_PAGE_TOKENS - slot);
-        at->kern->kv_store(at->b->seqs[r->seq].pages[page], &part, at->type, slot, n,
-                           at->k + i * at->k_stride + h0 * part.k_dim, at->k_stride,
-                           at->v + i * at->v_stride + h0 * part.v_dim, at->v_stride);
-    }
-}
-
 static void store_task(void *arg, size_t task, size_t thread)
 {
     const attend *at = arg;
     size_t n_kv = at->shape->n_kv_heads;
     (void)thread;
-    if (at->n_tiles == at->b->n_rows) { /* single rows: little to do for each */
-        tile_store(at, &at->tiles[task], 0, n_kv);
-    } else {
-        tile_store(at, &at->tiles[task / n_kv], task % n_kv, task % n_kv + 1);
-    }
+    tile_store(at, &at->tiles[task / n_kv], task % n_kv, task % n_kv + 1);
 }
 
 void attend_store(attend *at, pool *p, const kv_layer *kv, const float *k, size_t k_stride, const float *v,
@@ -257,7 +258,9 @@ void attend_store(attend *at, pool *p, const kv_layer *kv, const float *k, size_
     at->k_stride = k_stride;
     at->v = v;
     at->v_stride = v_stride;
-    pool_run(p, store_task, at, at->n_tiles * (at->n_tiles == at->b->n_rows ? 1 : at->shape->n_kv_heads));
+    if (!at->alone) {
+        pool_run(p, store_task, at, at->n_tiles * at->shape->n_kv_heads);
+    }
 }
 
 void attend_run(attend *at, pool *p, const kv_layer *kv)

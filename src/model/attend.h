@@ -45,6 +45,7 @@ typedef struct attend {
     float scale;
     /* made by attend_plan */
     size_t n_tiles, n_tasks, n_joins;
+    bool alone;         /* each row is of another sequence: nobody else reads in this batch what it writes */
     const kv_layer *kv; /* of the present layer */
     const float *k, *v; /* its new rows */
     size_t k_stride, v_stride;
@@ -55,10 +56,11 @@ size_t attend_tile_rows(const model_shape *s);
 /* Floats of scratch of one thread. */
 size_t attend_scratch(const model_shape *s);
 void attend_plan(attend *at, size_t n_threads);
-/* Writes what all rows of the batch have for one layer into their pages: rows of n_kv_heads * k_dim, and of v_dim. */
+/* Writes what all rows of the batch have for one layer into their pages: rows of n_kv_heads * k_dim, and of v_dim.
+ * They are taken down and written by attend_run where each row is of another sequence: by the task that reads them. */
 void attend_store(attend *at, pool *p, const kv_layer *kv, const float *k, size_t k_stride, const float *v,
                   size_t v_stride);
-/* Fills mix for all rows of the batch from the pages of one layer. */
+/* Fills mix for all rows of the batch from the pages of one layer. After attend_store, once. */
 void attend_run(attend *at, pool *p, const kv_layer *kv);
 
 #endif

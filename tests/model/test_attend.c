@@ -233,6 +233,7 @@ static void test_plan(void **state)
     plan_check(&p);
     assert_int_equal(p.tiles[0].n_groups, 1);
     assert_int_equal(p.tiles[0].n_pieces, 17);
+    assert_true(p.at.alone);
     /* Eight heads and two threads: eight tasks, nothing to join. */
     plan_make(&p, 32, 8, 2);
     plan_check(&p);
@@ -243,11 +244,21 @@ static void test_plan(void **state)
     assert_int_equal(p.at.n_tasks, 1);
     /* A long row among short ones is cut, they are not. */
     rows_add(&p, 1, 10, 1);
+    plan_make(&p, 32, 8, 4);
+    assert_true(p.at.alone);
     rows_add(&p, 2, 30, 5);
     plan_make(&p, 32, 8, 4);
     plan_check(&p);
     assert_true(p.tiles[0].n_groups * p.tiles[0].n_pieces >= 8);
     assert_int_equal(p.tiles[1].n_groups * p.tiles[1].n_pieces, 1);
+    assert_false(p.at.alone);
+    /* Two rows of one sequence are two tiles, and one reads what the other one writes. */
+    memset(&p, 0, sizeof p);
+    rows_add(&p, 0, 31, 2);
+    plan_make(&p, 32, 8, 4);
+    plan_check(&p);
+    assert_int_equal(p.at.n_tiles, 2);
+    assert_false(p.at.alone);
     /* Tiles end where positions are multiples of their rows: 128 query heads are 32 rows of 4. */
     memset(&p, 0, sizeof p);
     rows_add(&p, 0, 20, 100);
