@@ -46,6 +46,9 @@ static status check_row(const batch *b, const batch_limits *limits, size_t i, er
     if (r->pos < 0) {
         return broken(e, i, "has a negative position");
     }
+    if (r->want_hidden && !b->hidden) {
+        return broken(e, i, "wants its hidden state, and there is no place for it");
+    }
     if (i > 0 && b->rows[i - 1].seq == r->seq && (int64_t)b->rows[i - 1].pos + 1 != r->pos) {
         return broken(e, i, "does not follow the position before it");
     }

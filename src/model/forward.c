@@ -9,6 +9,7 @@
  *         x += Wo attention(q, pages)
  *         h = rms_norm(x)
  *         x += Wdown (silu(Wgate h) * Wup h)
+ *     hidden = rms_norm(x), only for the rows that want it
  *     logits = Wout rms_norm(x), only for the rows that want them
  *
  * Every step is one pool_run whose tasks write to places of their own: rows, heads or columns of a product.
@@ -235,14 +236,22 @@ static void head_task(void *arg, size_t row, size_t thread)
     pass *ps = arg;
     const kern_table *kern = ps->m->kern;
     const float *x = workspace_row(ps->ws->x, row, ps->width);
-    int32_t at = ps->ws->logit_index[row];
+    const float *norm = ps->m->w.output_norm;
+    int32_t at = ps->ws->logit_index[row], hidden_at = ps->ws->hidden_index[row];
     (void)thread;
     if (!kern->all_finite(x, ps->width)) {
         ps->bad[row] = 1;
     }
     if (at >= 0) {
-        kern->rms_norm(workspace_row(ps->ws->h, (size_t)at, ps->width), x, ps->m->w.output_norm, ps->width,
+        kern->rms_norm(workspace_row(ps->ws->h, (size_t)at, ps->width), x, norm, ps->width,
                        ps->m->hp.rms_eps);
+    }
+    if (hidden_at >= 0) {
+        float *hidden = ps->b->hidden + (size_t)hidden_at * ps->width;
+        kern->rms_norm(hidden, x, norm, ps->width, ps->m->hp.rms_eps);
+        if (!kern->all_finite(hidden, ps->width)) {
+            ps->bad[row] = 1;
+        }
     }
 }
 
@@ -261,11 +270,11 @@ static void head(pass *ps)
     }
 }
 
-/* Clears bad rows' logits and marks what comes after a bad row in its sequence. */
+/* Clears bad rows' logits and hidden states and marks what comes after a bad row in its sequence. */
 static void settle_bad(pass *ps)
 {
     const batch_row *rows = ps->b->rows;
-    size_t n_vocab = ps->m->hp.shape.n_vocab;
+    size_t n_vocab = ps->m->hp.shape.n_vocab, n_embd = ps->m->hp.shape.n_embd;
     for (size_t i = 0; i < ps->b->n_rows; i++) {
         int32_t at = ps->ws->logit_index[i];
         if (at >= 0 && ps->ws->logit_bad[at]) {
@@ -274,6 +283,10 @@ static void settle_bad(pass *ps)
         }
         if (i > 0 && ps->bad[i - 1] && rows[i - 1].seq == rows[i].seq) {
             ps->bad[i] = 1;
+        }
+        int32_t hidden_at = ps->ws->hidden_index[i];
+        if (hidden_at >= 0 && ps->bad[i]) {
+            memset(ps->b->hidden + (size_t)hidden_at * n_embd, 0, n_embd * sizeof(float));
         }
     }
 }
@@ -300,11 +313,13 @@ static void attend_begin(pass *ps)
     attend_plan(&ps->attn, pool_threads(ps->p));
 }
 
-static size_t index_logits(const batch *b, int32_t *index)
+/* Where the rows' logits and hidden states go; the number of rows of logits. */
+static size_t index_outputs(const batch *b, workspace *ws)
 {
-    size_t n = 0;
+    size_t n = 0, n_hidden = 0;
     for (size_t i = 0; i < b->n_rows; i++) {
-        index[i] = b->rows[i].want_logits ? (int32_t)n++ : -1;
+        ws->logit_index[i] = b->rows[i].want_logits ? (int32_t)n++ : -1;
+        ws->hidden_index[i] = b->rows[i].want_hidden ? (int32_t)n_hidden++ : -1;
     }
     return n;
 }
@@ -326,7 +341,7 @@ status model_forward(void *ctx, pool *p, const batch *b, float *logits, uint8_t 
     mem_guard_enter();
     workspace_begin(&m->ws, b->n_rows, pool_threads(p));
     pass ps = {.m = m, .ws = &m->ws, .b = b, .p = p, .logits = logits, .bad = bad};
-    ps.n_logits = index_logits(b, m->ws.logit_index);
+    ps.n_logits = index_outputs(b, &m->ws);
     attend_begin(&ps);
     memset(bad, 0, b->n_rows);
     pool_run(p, embed_task, &ps, b->n_rows);

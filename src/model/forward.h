@@ -25,7 +25,7 @@ typedef struct batch_row {
     int32_t pos;   /* absolute, from 0 */
     int32_t token; /* in [0, n_vocab) */
     bool want_logits;
-    bool want_hidden; /* its state behind the last norm goes to batch.hidden */
+    bool want_hidden; /* its fp32 state behind the output norm goes to batch.hidden */
 } batch_row;
 
 typedef struct batch_seq {
@@ -50,8 +50,8 @@ typedef struct forward_ops {
     /*
      * logits: [rows with want_logits, in row order][n_vocab]. bad: [n_rows], set to 1 for each row whose
      * sequence met a non-finite value in or before that row of this batch (its logits are then unspecified
-     * but finite or zero; its K and V must not be used), else 0. ST_OK, or ST_INTERNAL for a batch that
-     * breaks the rules above.
+     * but finite or zero, its hidden state zero; its K and V must not be used), else 0. ST_OK, or ST_INTERNAL
+     * for a batch that breaks the rules above.
      */
     status (*forward)(void *ctx, pool *p, const batch *b, float *logits, uint8_t *bad, err *e);
 } forward_ops;

@@ -74,9 +74,11 @@ static bool take_scratch(workspace *ws, const model_shape *s, arena *mem)
     ws->attn_tiles = arena_alloc_array(mem, ws->max_rows, sizeof *ws->attn_tiles);
     ws->attn_parts = arena_alloc_array(mem, ATTEND_PARTS, sizeof(float));
     ws->logit_index = arena_alloc_array(mem, ws->max_rows, sizeof *ws->logit_index);
+    ws->hidden_index = arena_alloc_array(mem, ws->max_rows, sizeof *ws->hidden_index);
     ws->logit_bad = arena_alloc_array(mem, ws->max_rows, sizeof *ws->logit_bad);
     ws->seq_groups = arena_alloc_array(mem, ws->max_rows, sizeof *ws->seq_groups);
-    return ws->attn && ws->attn_tiles && ws->attn_parts && ws->logit_index && ws->logit_bad && ws->seq_groups;
+    return ws->attn && ws->attn_tiles && ws->attn_parts && ws->logit_index && ws->hidden_index &&
+           ws->logit_bad && ws->seq_groups;
 }
 
 status workspace_init(workspace *ws, const hparams *hp, const model_weights *w, size_t max_rows, arena *mem,

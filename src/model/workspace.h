@@ -39,6 +39,7 @@ typedef struct workspace {       /* all in the model's arena; rows = max_rows */
     attend_tile *attn_tiles; /* [rows] */
     float *attn_parts;       /* [ATTEND_PARTS] */
     int32_t *logit_index;    /* [rows] which row of the logits a row of the batch gets, or -1 */
+    int32_t *hidden_index;   /* [rows] which row of the hidden states, or -1 */
     uint8_t *logit_bad;      /* [rows] by row of the logits */
     int32_t *seq_groups;     /* [rows] scratch of batch_check */
     size_t max_rows;

@@ -57,6 +57,7 @@ static const batch_case cases[] = {
     {{{0, INT32_MAX, 1}}, 1, "last page"},
     {{{1, 32, 1}}, 1, "not there"},
     {{{0, 0, 1, true}, {0, 1, 1, true}, {0, 2, 1, true}}, 3, "wants logits of 3"},
+    {{{0, 0, 1}, {0, 1, 1, false, true}}, 2, "no place for it"},
 };
 
 static void test_broken_batches(void **state)

@@ -73,6 +73,8 @@ size_t oracle_n_layers(const oracle_model *model);
  * False if n is 0, a token is outside the vocabulary, or a value on the way is not finite.
  */
 bool oracle_logits(const oracle_model *model, const int32_t *tokens, size_t n, float *out);
+/* The same for what the output matrix is multiplied with, the state behind the last norm: out is [n][n_embd]. */
+bool oracle_hidden(const oracle_model *model, const int32_t *tokens, size_t n, float *out);
 
 /* Values and bytes of one block of a type (1 value for float types); false if the type is not known. */
 bool oracle_type_size(uint32_t type, size_t *values, size_t *bytes);

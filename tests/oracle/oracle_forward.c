@@ -201,7 +201,20 @@ static bool write_logits(const oracle_model *m, const struct work *w, float *out
     return ok;
 }
 
-bool oracle_logits(const oracle_model *model, const int32_t *tokens, size_t n, float *out)
+static bool write_hidden(const oracle_model *m, const struct work *w, float *out)
+{
+    bool ok = true;
+
+    for (size_t i = 0; i < w->n * m->n_embd && ok; i++)
+        ok = isfinite((float)w->h[i]);
+    for (size_t i = 0; i < w->n * m->n_embd && ok; i++)
+        out[i] = (float)w->h[i];
+    return ok;
+}
+
+/* All layers and the last norm, then what `write` takes of it. */
+static bool run(const oracle_model *m, const int32_t *tokens, size_t n,
+                bool (*write)(const oracle_model *m, const struct work *w, float *out), float *out)
 {
     struct work w;
     bool ok = true;
@@ -209,17 +222,27 @@ bool oracle_logits(const oracle_model *model, const int32_t *tokens, size_t n, f
     if (n == 0)
         return false;
     for (size_t t = 0; t < n; t++) {
-        if (tokens[t] < 0 || (size_t)tokens[t] >= model->n_vocab)
+        if (tokens[t] < 0 || (size_t)tokens[t] >= m->n_vocab)
             return false;
     }
-    work_init(&w, model, n);
-    embed(model, tokens, &w);
-    for (size_t i = 0; i < model->n_layers && ok; i++)
-        ok = attention_block(model, &model->layers[i], &w) && ffn_block(model, &model->layers[i], &w);
+    work_init(&w, m, n);
+    embed(m, tokens, &w);
+    for (size_t i = 0; i < m->n_layers && ok; i++)
+        ok = attention_block(m, &m->layers[i], &w) && ffn_block(m, &m->layers[i], &w);
     if (ok) {
-        rms_norm(model->output_norm, model->norm_eps, w.x, n, w.h);
-        ok = write_logits(model, &w, out);
+        rms_norm(m->output_norm, m->norm_eps, w.x, n, w.h);
+        ok = write(m, &w, out);
     }
     work_release(&w);
     return ok;
+}
+
+bool oracle_logits(const oracle_model *model, const int32_t *tokens, size_t n, float *out)
+{
+    return run(model, tokens, n, write_logits, out);
+}
+
+bool oracle_hidden(const oracle_model *model, const int32_t *tokens, size_t n, float *out)
+{
+    return run(model, tokens, n, write_hidden, out);
 }
