@@ -20,13 +20,27 @@ static uint32_t mix(uint32_t h, uint32_t x)
     return h ^ (h >> 16);
 }
 
-void fake_logits(const fake_model *m, const int32_t *tokens, size_t n, float *logits)
+static uint32_t hash_of(const int32_t *tokens, size_t n)
 {
     uint32_t h = 1;
-    int32_t wanted = m->script ? m->script(m->script_ctx, tokens, n) : -1;
     for (size_t i = 0; i < n; i++) {
         h = mix(h, (uint32_t)tokens[i]);
     }
+    return h;
+}
+
+void fake_hidden(const int32_t *tokens, size_t n, float *hidden)
+{
+    uint32_t h = hash_of(tokens, n);
+    for (uint32_t i = 0; i < FAKE_N_EMBD; i++) {
+        hidden[i] = (float)(mix(~h, i) >> 8) * 0x1p-23f - 1.0f;
+    }
+}
+
+void fake_logits(const fake_model *m, const int32_t *tokens, size_t n, float *logits)
+{
+    uint32_t h = hash_of(tokens, n);
+    int32_t wanted = m->script ? m->script(m->script_ctx, tokens, n) : -1;
     for (uint32_t v = 0; v < m->shape.n_vocab; v++) {
         logits[v] = (float)(mix(h, v) >> 8) * 0x1p-21f - 4.0f; /* [-4, 4) */
     }
@@ -73,6 +87,9 @@ static bool batch_is_fine(const fake_model *m, const batch *b)
             return false;
         }
         if (before && before->seq == r->seq ? r->pos != before->pos + 1 : before && r->seq < before->seq) {
+            return false;
+        }
+        if (r->want_hidden && !b->hidden) {
             return false;
         }
         n_logits += r->want_logits;
@@ -129,12 +146,19 @@ static status fake_forward(void *ctx, pool *p, const batch *b, float *logits, ui
         at->check = check_word(at);
         bad[i] = r->token == m->bad_token || (i > 0 && r[-1].seq == r->seq && bad[i - 1]);
     }
+    float *hidden = b->hidden;
     for (size_t i = 0; i < b->n_rows; i++) {
         const batch_row *r = &b->rows[i];
-        if (r->want_logits) {
+        if (r->want_logits || r->want_hidden) {
             read_back(m, &b->seqs[r->seq], r->pos);
+        }
+        if (r->want_logits) {
             fake_logits(m, m->tokens, (size_t)r->pos + 1, logits);
             logits += m->shape.n_vocab;
+        }
+        if (r->want_hidden) {
+            fake_hidden(m->tokens, (size_t)r->pos + 1, hidden);
+            hidden += FAKE_N_EMBD;
         }
     }
     return ST_OK;
@@ -143,7 +167,8 @@ static status fake_forward(void *ctx, pool *p, const batch *b, float *logits, ui
 void fake_model_init(fake_model *m, uint32_t n_vocab, size_t max_rows, size_t max_logit_rows)
 {
     memset(m, 0, sizeof *m);
-    m->shape = (model_shape){.arch = "fake", .n_vocab = n_vocab, .n_ctx_train = FAKE_MAX_POS};
+    m->shape =
+        (model_shape){.arch = "fake", .n_vocab = n_vocab, .n_embd = FAKE_N_EMBD, .n_ctx_train = FAKE_MAX_POS};
     m->bad_token = -1;
     m->ops = (forward_ops){.ctx = m,
                            .shape = &m->shape,
