@@ -1,0 +1,196 @@
+#include "purity/scene.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MAX_STEPS 20000
+
+typedef struct way {
+    void (*run)(scene *s);
+    size_t beside_pages; /* pages of the others: with the request's own that is all. 0: plenty */
+    place_config cfg;    /* what is 0 is place_config_default's */
+    bool not_warm;
+} way;
+
+bool expect(scene *s, bool ok, const char *what)
+{
+    if (!ok && s->why[0] == '\0') {
+        snprintf(s->why, sizeof s->why, "%.190s", what);
+    }
+    return ok;
+}
+
+engine_stats stats_of(const scene *s)
+{
+    engine_stats st;
+    engine_stats_read(s->p.en, &st);
+    return st;
+}
+
+void step(scene *s, size_t n)
+{
+    const char *why = "";
+    while (n-- > 0) {
+        engine_step(s->p.en);
+        expect(s, engine_check(s->p.en, &why), why);
+    }
+}
+
+void until_said(scene *s, const heard *h, size_t n)
+{
+    for (size_t i = 0; !h->over && h->ids.len < n && i < MAX_STEPS && s->why[0] == '\0'; i++) {
+        step(s, 1);
+    }
+    expect(s, h->over || h->ids.len >= n, "nothing comes any more");
+}
+
+void until_over(scene *s, const heard *h)
+{
+    until_said(s, h, SIZE_MAX);
+}
+
+static void submit(scene *s, const gen_request *r, heard *h)
+{
+    err e;
+    if (engine_submit(s->p.en, r, &h->seq, &e) != ST_OK) {
+        stop_set_free(r->stops);
+        h->over = h->failed = true;
+        snprintf(h->error, sizeof h->error, "%.190s", e.msg);
+        expect(s, false, e.msg);
+    }
+}
+
+static void submit_tested(scene *s, session *in, int32_t priority)
+{
+    gen_request r = ask_request(&s->q, &s->got);
+    r.session = in;
+    r.priority = priority;
+    ask_end(&r, &s->got, &s->judged, s->reference, &s->stop_id);
+    submit(s, &r, &s->got);
+}
+
+void tested(scene *s, session *in)
+{
+    submit_tested(s, in, 0);
+}
+
+void tested_with_priority(scene *s, int32_t priority)
+{
+    submit_tested(s, NULL, priority);
+}
+
+static void on_prompt_probs(void *ctx, const sampler_out *probs, size_t n)
+{
+    heard *h = ctx;
+    for (size_t i = 0; i < n; i++) {
+        heard_keep(&h->said, &probs[i]);
+    }
+}
+
+heard *submit_other(scene *s, const other *o)
+{
+    int32_t drawn[512];
+    heard *h = &s->others[s->n_others++];
+    place_prompt(&s->p, drawn, o->n_prompt, (uint32_t)s->n_others);
+    if (o->poison) {
+        drawn[PLACE_POISON_AT] = PLACE_POISON;
+    }
+    h->force = o->force;
+    h->n_force = o->n_force;
+    h->cancel_at = o->cancel_at;
+    gen_request r = {.prompt = o->prompt ? o->prompt : drawn,
+                     .n_prompt = o->n_prompt,
+                     .max_new_tokens = o->n_new,
+                     .params = sampling_default(),
+                     .session = o->session,
+                     .priority = o->priority,
+                     .plan = o->plan,
+                     .prompt_logprobs = o->scored ? SAMPLER_MAX_TOP_LOGPROBS : -1,
+                     .sink = heard_sink(h)};
+    r.params.temperature = 1;
+    r.params.seed = s->n_others;
+    r.params.ignore_eos = true;
+    r.sink.prompt_probs = o->scored ? on_prompt_probs : NULL;
+    submit(s, &r, h);
+    return h;
+}
+
+session *open_session(scene *s)
+{
+    session *in = NULL;
+    expect(s, session_open(s->p.en, &in) == ST_OK, "no session");
+    s->sessions[s->n_sessions++] = in;
+    return in;
+}
+
+/* The request to its end, then the others, quickly. */
+static void finish(scene *s)
+{
+    if (!s->got.over && s->got.seq) {
+        seq_hold(s->got.seq, false);
+        until_over(s, &s->got);
+    }
+    for (size_t i = 0; i < s->n_others; i++) {
+        if (!s->others[i].over) {
+            seq_cancel(s->others[i].seq);
+        }
+    }
+    for (size_t i = 0; i < MAX_STEPS && engine_running(s->p.en) > 0; i++) {
+        engine_step(s->p.en);
+    }
+    for (size_t i = 0; i < s->n_sessions && engine_running(s->p.en) == 0; i++) {
+        session_close(s->sessions[i]);
+    }
+}
+
+static const way ways[] = {
+#define X(name, what, ...) {.run = run_##name, __VA_ARGS__},
+    PURITY_WAYS(X)
+#undef X
+};
+
+static void open_case(scene *s, const purity_case *c, const way *w)
+{
+    const prompt_entry *e = matrix_prompt(c);
+    const place_way how = {
+        .set = matrix_set(c), .kv = matrix_kv(c), .threads = matrix_threads(c), .chunk = matrix_chunk(c)};
+    place_config cfg = place_config_default();
+    size_t own = resident_pages_for(e->n_turn + e->n_reply + e->n_rest + PURITY_N_NEW);
+    memset(s, 0, sizeof *s);
+    s->judged = *c;
+    cfg.n_pages = w->beside_pages > 0  ? w->beside_pages + own
+                  : w->cfg.n_pages > 0 ? w->cfg.n_pages
+                                       : cfg.n_pages;
+    cfg.max_sequences = w->cfg.max_sequences > 0 ? w->cfg.max_sequences : cfg.max_sequences;
+    cfg.max_step_ns = w->cfg.max_step_ns;
+    cfg.park_bytes = w->cfg.park_bytes;
+    cfg.warm = !w->not_warm;
+    place_open(&s->p, matrix_model(c), &how, &cfg);
+    ask_init(&s->q, c, &s->p);
+}
+
+const char *run_case(const purity_case *c)
+{
+    static scene s;
+    static char why[200];
+    const char *left;
+    const way *w = &ways[c->at[AXIS_WAY]];
+    const heard *reference = ask_reference(c);
+    open_case(&s, c, w);
+    s.reference = reference;
+    w->run(&s);
+    finish(&s);
+    if (s.why[0] == '\0') {
+        const char *wrong = ask_judge(&s.judged, reference, &s.got);
+        expect(&s, !wrong, wrong);
+    }
+    if (!place_close(&s.p, &left)) {
+        expect(&s, false, left);
+    }
+    heard_release(&s.got);
+    for (size_t i = 0; i < s.n_others; i++) {
+        heard_release(&s.others[i]);
+    }
+    snprintf(why, sizeof why, "%s", s.why);
+    return why[0] != '\0' ? why : NULL;
+}

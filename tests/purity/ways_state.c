@@ -1,0 +1,228 @@
+/*
+ * Ways of running that are about what was there before, and about what happens to its own state.
+ */
+#include "purity/scene.h"
+
+#include <string.h>
+
+#define PAGE KV_PAGE_TOKENS
+
+void run_not_warm(scene *s)
+{
+    session *in = open_session(s);
+    heard *h = submit_other(s, &(other){.prompt = s->q.prompt, .n_prompt = s->q.n_prompt, .session = in});
+    until_over(s, h);
+    tested(s, in);
+    until_over(s, &s->got);
+    expect(s, s->got.result.reused_tokens == 0, "something was reused");
+}
+
+/* The turn that the prompt begins with, and its reply, through a session. */
+static session *first_turn(scene *s)
+{
+    session *in = open_session(s);
+    heard *h = submit_other(s, &(other){.prompt = s->q.prompt,
+                                        .n_prompt = s->q.n_turn,
+                                        .n_new = (int32_t)s->q.n_reply,
+                                        .session = in,
+                                        .force = s->q.prompt + s->q.n_turn,
+                                        .n_force = s->q.n_reply});
+    until_over(s, h);
+    expect(s, h->ids.len == s->q.n_reply, "the first turn said something else");
+    return in;
+}
+
+/* A turn that is computed and says nothing. */
+static session *turn(scene *s, const int32_t *prompt, size_t n)
+{
+    session *in = open_session(s);
+    until_over(s, submit_other(s, &(other){.prompt = prompt, .n_prompt = n, .session = in}));
+    return in;
+}
+
+static void next_turn(scene *s, session *in, reset_reason reason, size_t reused)
+{
+    tested(s, in);
+    until_over(s, &s->got);
+    expect(s, s->got.result.reset == reason, reset_reason_name(s->got.result.reset));
+    expect(s, (size_t)s->got.result.reused_tokens == reused, "not as many tokens reused");
+}
+
+void run_turn_exact(scene *s)
+{
+    next_turn(s, first_turn(s), RESET_EXACT_PREFIX, s->q.n_turn + s->q.n_reply);
+}
+
+void run_turn_equal(scene *s)
+{
+    next_turn(s, turn(s, s->q.prompt, s->q.n_prompt), RESET_EQUAL, s->q.n_prompt - 1);
+}
+
+void run_turn_prefix(scene *s)
+{
+    int32_t ids[ASK_MAX_PROMPT + PAGE];
+    size_t shared = s->q.n_prompt - 2;
+    memcpy(ids, s->q.prompt, shared * sizeof *ids);
+    place_prompt(&s->p, ids + shared, PAGE, 9);
+    ids[shared] = s->q.prompt[shared] == 70 ? 71 : 70;
+    bool page = shared >= PAGE;
+    next_turn(s, turn(s, ids, shared + PAGE), page ? RESET_PREFIX : RESET_MISMATCH, page ? shared : 0);
+}
+
+void run_turn_mismatch(scene *s)
+{
+    int32_t ids[ASK_MAX_PROMPT];
+    memcpy(ids, s->q.prompt, s->q.n_prompt * sizeof *ids);
+    ids[0] = ids[0] == 70 ? 71 : 70;
+    next_turn(s, turn(s, ids, s->q.n_prompt), RESET_MISMATCH, 0);
+}
+
+void run_turn_dirty(scene *s)
+{
+    session *in = open_session(s);
+    until_over(s, submit_other(s, &(other){.prompt = s->q.prompt,
+                                           .n_prompt = s->q.n_prompt,
+                                           .n_new = 9,
+                                           .session = in,
+                                           .cancel_at = 2}));
+    next_turn(s, in, RESET_DIRTY, 0);
+}
+
+void run_other_lane(scene *s)
+{
+    heard *h[3];
+    for (size_t i = 0; i < 3; i++) {
+        h[i] = submit_other(s, &(other){.n_prompt = 8 + 30 * i, .n_new = 100});
+        until_said(s, h[i], 1);
+    }
+    seq_cancel(h[1]->seq); /* its lane and its pages are free, not as new */
+    seq_hold(h[2]->seq, true);
+    step(s, 1);
+    tested(s, NULL);
+    step(s, 1);
+    const lane *own = lanes_at(engine_lanes(s->p.en), 1);
+    expect(s, own && own->owner != 0 && own->generation > 1, "it is not in another's lane");
+    until_over(s, &s->got);
+}
+
+void run_used_pages(scene *s)
+{
+    for (size_t i = 0; i < 20; i += 5) {
+        heard *h[5];
+        for (size_t k = 0; k < 5; k++) {
+            h[k] = submit_other(s, &(other){.n_prompt = 15 + 8 * k, .n_new = 1});
+        }
+        for (size_t k = 0; k < 5; k++) {
+            until_over(s, h[k]);
+        }
+    }
+    tested(s, NULL);
+    until_over(s, &s->got);
+}
+
+/*
+ * Preempted. An elder neighbour of three pages (32 + 64 tokens is what is reserved for it) stands, held, before the
+ * token that needs a fourth one; all other pages are the request's.
+ */
+static heard *elder(scene *s)
+{
+    heard *h = submit_other(s, &(other){.n_prompt = 32, .n_new = 96});
+    until_said(s, h, GEN_WATERMARK_TOKENS);
+    expect(s, !h->over, "the elder neighbour is gone");
+    seq_hold(h->seq, true);
+    step(s, 1);
+    return h;
+}
+
+/* The elder goes on, and takes a page. */
+static void preempt(scene *s, heard *by, uint64_t times)
+{
+    seq_hold(by->seq, false);
+    for (int i = 0; stats_of(s).preemptions < times && !by->over && !s->got.over && i < 200; i++) {
+        step(s, 1);
+    }
+    expect(s, stats_of(s).preemptions == times && stats_of(s).parked == 1 && !s->got.over,
+           "it was not preempted");
+}
+
+static void preempted(scene *s, session *in, size_t when)
+{
+    heard *by = elder(s);
+    tested(s, in);
+    until_said(s, &s->got, when);
+    preempt(s, by, 1);
+    until_over(s, &s->got);
+    expect(s, by->over, "it did not wait for its pages");
+    expect(s, s->got.result.preemptions == 1, "not preempted once");
+}
+
+void run_parked_kept(scene *s)
+{
+    preempted(s, NULL, PURITY_HOLD_AT);
+    expect(s, stats_of(s).tokens_restored >= s->q.n_prompt, "its pages did not come back");
+    expect(s, stats_of(s).tokens_recomputed == 0, "it was computed again");
+}
+
+void run_parked_dropped(scene *s)
+{
+    preempted(s, NULL, PURITY_HOLD_AT);
+    expect(s, stats_of(s).tokens_restored == 0, "its pages were kept");
+    expect(s, stats_of(s).tokens_recomputed >= s->q.n_prompt, "it was not computed again");
+}
+
+void run_parked_early(scene *s)
+{
+    preempted(s, NULL, 0);
+}
+
+void run_parked_session(scene *s)
+{
+    session *in = first_turn(s);
+    preempted(s, in, PURITY_HOLD_AT);
+    expect(s, s->got.result.reset == RESET_EXACT_PREFIX, reset_reason_name(s->got.result.reset));
+    expect(s, (size_t)s->got.result.reused_tokens == s->q.n_turn + s->q.n_reply, "not as many tokens reused");
+}
+
+/* A third one makes room for it to come back, and the elder takes a page again. */
+void run_parked_twice(scene *s)
+{
+    heard *by = elder(s);
+    heard *third = submit_other(s, &(other){.n_prompt = 8, .n_new = 22});
+    until_said(s, third, 20);
+    seq_hold(third->seq, true);
+    tested(s, NULL);
+    until_said(s, &s->got, PURITY_HOLD_AT);
+    preempt(s, by, 1);
+    seq_hold(by->seq, true);
+    seq_hold(third->seq, false);
+    for (int i = 0; stats_of(s).parked > 0 && i < 2000; i++) {
+        step(s, 1);
+    }
+    expect(s, third->over && stats_of(s).parked == 0 && !s->got.over, "it is not back");
+    if (!s->got.over) {
+        seq_hold(s->got.seq, true);
+        preempt(s, by, 2);
+        seq_hold(s->got.seq, false);
+    }
+    until_over(s, &s->got);
+    expect(s, s->got.result.preemptions == 2, "not preempted twice");
+}
+
+/* A reply that is scored as a prompt has the bits that it had when it was drawn. */
+void run_said_again(scene *s)
+{
+    int32_t ids[ASK_MAX_PROMPT + PURITY_N_NEW];
+    size_t n = s->q.n_prompt, behind = (n - 1) * ASK_PROBS;
+    memcpy(ids, s->q.prompt, n * sizeof *ids);
+    memcpy(ids + n, s->reference->ids.data, PURITY_N_NEW * sizeof *ids);
+    submit_other(s, &(other){.n_prompt = 40, .n_new = 100});
+    heard *h = submit_other(s, &(other){.prompt = ids, .n_prompt = n + PURITY_N_NEW, .scored = true});
+    until_over(s, h);
+    expect(s, h->said.len == behind + PURITY_N_NEW * ASK_PROBS, "not every token was scored");
+    expect(s,
+           h->said.len < behind || memcmp(h->said.data + behind, s->reference->probs.data,
+                                          s->reference->probs.len * sizeof *ids) == 0,
+           "a token has other bits as a prompt's");
+    tested(s, NULL); /* and on pages that the scored prompt had */
+    until_over(s, &s->got);
+}
