@@ -1,5 +1,5 @@
 /*
- * The engine: what it is asked to do (submit), in what order (sweep, admission, plan) and the step itself.
+ * The engine: what it is asked to do (submit) and the step itself; who runs in it is scheduler.c's.
  */
 #include "engine/engine.h"
 
@@ -57,12 +57,20 @@ static status allocate(engine *en)
     en->bad = mem_calloc(c->ops.max_rows, sizeof *en->bad);
     en->seqs = mem_alloc_array(c->max_sequences, sizeof *en->seqs);
     en->order = mem_alloc_array(c->max_sequences, sizeof(sequence *));
+    en->active = mem_alloc_array(c->max_sequences, sizeof(sequence *));
+    en->running = mem_alloc_array(c->max_sequences, sizeof *en->running);
+    en->parked = mem_alloc_array(c->max_sequences, sizeof *en->parked);
+    en->want = mem_alloc_array(c->max_sequences, sizeof *en->want);
+    en->got = mem_alloc_array(c->max_sequences, sizeof *en->got);
+    en->hidden = mem_alloc_array(c->max_sequences, c->ops.shape->n_embd * sizeof *en->hidden);
+    en->repeat_scratch = mem_alloc_array(REPEAT_MAX_SPAN, sizeof *en->repeat_scratch);
     en->steps = mem_alloc_array(c->max_sequences, sizeof *en->steps);
     en->drawing = mem_alloc_array(c->max_sequences, sizeof(sequence *));
     en->drawing_logits = mem_alloc_array(c->max_sequences, sizeof(const float *));
     en->logits = mem_alloc_array(n_logits, sizeof *en->logits);
     bool all = en->rows && en->bad && en->seqs && en->order && en->steps && en->logits;
-    all = all && en->drawing && en->drawing_logits;
+    all = all && en->drawing && en->drawing_logits && en->active && en->running && en->parked && en->want;
+    all = all && en->got && en->hidden && en->repeat_scratch;
     return all ? ST_OK : ST_NOMEM;
 }
 
@@ -80,6 +88,59 @@ static status make_samplers(engine *en)
     return st;
 }
 
+/* Lanes: what the model keeps of a sequence are its tokens and pages. Room for a whole context is had at once, so
+ * that nothing is allocated later. */
+
+static status create_lane(void *ctx, lane *l)
+{
+    engine *en = ctx;
+    status st = resident_reserve(&l->kv, (size_t)en->cfg.n_ctx);
+    if (st != ST_OK) {
+        resident_release(&l->kv, en->pages);
+    }
+    return st;
+}
+
+static status reset_lane(void *ctx, lane *l, err *e)
+{
+    (void)e;
+    resident_truncate(&l->kv, ((engine *)ctx)->pages, 0);
+    return ST_OK;
+}
+
+static void destroy_lane(void *ctx, lane *l)
+{
+    resident_release(&l->kv, ((engine *)ctx)->pages);
+}
+
+static status make_lanes(engine *en)
+{
+    lanes_config c = {.n_lanes = en->cfg.max_sequences,
+                      .idle_cap = en->cfg.idle_lanes,
+                      .ops = {en, create_lane, reset_lane, destroy_lane},
+                      .clock = en->cfg.clock,
+                      .event = en->cfg.lane_event,
+                      .event_ctx = en->cfg.lane_event_ctx};
+    status st = lanes_new(&c, &en->lanes);
+    if (st == ST_OK) {
+        st = lanes_prewarm(en->lanes, en->cfg.prewarm_lanes, NULL);
+    }
+    return st;
+}
+
+static status make_parts(engine *en, err *e)
+{
+    status st = page_pool_new(en->cfg.ops.page_bytes, en->cfg.n_pages, &en->pages, e);
+    if (st != ST_OK) {
+        return st;
+    }
+    st = allocate(en);
+    st = st == ST_OK ? make_samplers(en) : st;
+    st = st == ST_OK ? park_new(en->cfg.park_bytes, &en->parking) : st;
+    st = st == ST_OK ? make_lanes(en) : st;
+    return st == ST_OK ? ST_OK : err_set(e, st, NULL, "out of memory for the engine");
+}
+
 status engine_new(const engine_config *cfg, engine **out, err *e)
 {
     status st = config_check(cfg, e);
@@ -91,25 +152,34 @@ status engine_new(const engine_config *cfg, engine **out, err *e)
         return err_set(e, ST_NOMEM, NULL, "out of memory for the engine");
     }
     en->cfg = *cfg;
+    cost_model_init(&en->cost);
     read_tokenizer(en);
-    st = page_pool_new(cfg->ops.page_bytes, cfg->n_pages, &en->pages, e);
-    if (st != ST_OK) {
-        goto out;
-    }
-    st = allocate(en);
-    if (st == ST_OK) {
-        st = make_samplers(en);
-    }
-    if (st != ST_OK) {
-        err_set(e, st, NULL, "out of memory for the engine");
-    }
-out:
+    st = make_parts(en, e);
     if (st != ST_OK) {
         engine_free(en);
         return st;
     }
     *out = en;
     return ST_OK;
+}
+
+status engine_warm_up(engine *en, err *e)
+{
+    page_id page;
+    int32_t bos = en->cfg.tok ? tokenizer_bos(en->cfg.tok) : -1;
+    assert(en->n_sequences == 0);
+    status st = page_pool_take(en->pages, &page);
+    if (st != ST_OK) {
+        return err_set(e, st, NULL, "there is no page to warm up with");
+    }
+    void *addr = page_pool_addr(en->pages, page);
+    en->rows[0] = (batch_row){.token = bos >= 0 && bos < (int32_t)en->cfg.ops.shape->n_vocab ? bos : 0,
+                              .want_logits = true};
+    en->seqs[0] = (batch_seq){.pages = &addr, .n_pages = 1};
+    batch b = {.rows = en->rows, .n_rows = 1, .seqs = en->seqs, .n_seqs = 1};
+    st = en->cfg.ops.forward(en->cfg.ops.ctx, en->cfg.compute, &b, en->logits, en->bad, e);
+    page_pool_unref(en->pages, page);
+    return st;
 }
 
 void engine_free(engine *en)
@@ -121,7 +191,16 @@ void engine_free(engine *en)
     for (size_t i = 0; i < en->n_samplers; i++) {
         sampler_free(en->samplers[i]);
     }
+    lanes_free(en->lanes);
+    park_free(en->parking);
     page_pool_free(en->pages);
+    mem_free(en->active);
+    mem_free(en->running);
+    mem_free(en->parked);
+    mem_free(en->want);
+    mem_free(en->got);
+    mem_free(en->hidden);
+    mem_free(en->repeat_scratch);
     mem_free(en->rows);
     mem_free(en->bad);
     mem_free(en->seqs);
@@ -138,6 +217,9 @@ void engine_free(engine *en)
 void engine_note_pages(engine *en)
 {
     counter_set(&en->count.pages_used, page_pool_total(en->pages) - page_pool_available(en->pages));
+    lanes_stats l = lanes_stats_read(en->lanes);
+    counter_set(&en->count.lanes_live, l.live);
+    counter_set(&en->count.lanes_idle, l.idle);
 }
 
 /* Asking */
@@ -163,30 +245,84 @@ static status prompt_check(const engine *en, const gen_request *r, err *e)
     return ST_OK;
 }
 
-static status extras_check(const engine *en, const gen_request *r, err *e)
+static status ids_check(const engine *en, const char *field, const int32_t *ids, size_t n, size_t max, err *e)
 {
     int32_t n_vocab = (int32_t)en->cfg.ops.shape->n_vocab;
-    if (r->n_stop_ids > GEN_MAX_STOP_IDS) {
-        return err_set(e, ST_INVALID_FIELD, "stop_token_ids",
-                       "stop_token_ids has %zu ids: at most %d are allowed", r->n_stop_ids, GEN_MAX_STOP_IDS);
+    if (n > max) {
+        return err_set(e, ST_INVALID_FIELD, field, "%s has %zu ids: at most %zu are allowed", field, n, max);
     }
-    for (size_t i = 0; i < r->n_stop_ids; i++) {
-        if (r->stop_ids[i] < 0 || r->stop_ids[i] >= n_vocab) {
-            return err_set(e, ST_INVALID_FIELD, "stop_token_ids",
-                           "stop_token_ids has the id %d: it is not in the vocabulary of %d",
-                           (int)r->stop_ids[i], (int)n_vocab);
+    for (size_t i = 0; i < n; i++) {
+        if (ids[i] < 0 || ids[i] >= n_vocab) {
+            return err_set(e, ST_INVALID_FIELD, field, "%s has the id %d: it is not in the vocabulary of %d",
+                           field, (int)ids[i], (int)n_vocab);
         }
     }
-    if (r->sink.prompt_probs && (r->prompt_logprobs < -1 || r->prompt_logprobs > SAMPLER_MAX_TOP_LOGPROBS)) {
-        return err_set(e, ST_INVALID_FIELD, "prompt_logprobs",
-                       "prompt_logprobs is %d: it must be between 0 and %d", (int)r->prompt_logprobs,
-                       SAMPLER_MAX_TOP_LOGPROBS);
+    return ST_OK;
+}
+
+static status number_check(const char *field, int32_t value, int32_t low, int32_t high, err *e)
+{
+    if (value < low || value > high) {
+        return err_set(e, ST_INVALID_FIELD, field, "%s is %d: it must be between %d and %d", field,
+                       (int)value, (int)low, (int)high);
+    }
+    return ST_OK;
+}
+
+static status extras_check(const engine *en, const gen_request *r, err *e)
+{
+    status st = ids_check(en, "stop_token_ids", r->stop_ids, r->n_stop_ids, GEN_MAX_STOP_IDS, e);
+    if (st == ST_OK && r->sink.prompt_probs && r->prompt_logprobs != -1) {
+        st = number_check("prompt_logprobs", r->prompt_logprobs, 0, SAMPLER_MAX_TOP_LOGPROBS, e);
+    }
+    if (st == ST_OK) {
+        st = number_check("priority", r->priority, GEN_MIN_PRIORITY, GEN_MAX_PRIORITY, e);
+    }
+    if (st == ST_OK && r->repeat_span != 0) {
+        st = number_check("repetition_guard", r->repeat_span, REPEAT_MIN_SPAN, REPEAT_MAX_SPAN, e);
+    }
+    if (st == ST_OK && r->plan == GEN_SCORE) {
+        st = ids_check(en, "labels", r->labels, r->n_labels, GEN_MAX_LABELS, e);
+        if (st == ST_OK && r->n_labels == 0) {
+            st = err_set(e, ST_INVALID_FIELD, "labels", "there are no labels to score");
+        }
+    }
+    return st;
+}
+
+static size_t min_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* How many tokens the reply may have, and whether the context says so. */
+static status reply_room(const engine *en, const gen_request *r, size_t *max_new, bool *ceiling, err *e)
+{
+    size_t n_pool = page_pool_total(en->pages) * KV_PAGE_TOKENS;
+    size_t room = (size_t)en->cfg.n_ctx - r->n_prompt;
+    *ceiling = r->max_new_tokens < 0 || (size_t)r->max_new_tokens > room;
+    if (r->plan != GEN_SAMPLE) {
+        *ceiling = false;
+        *max_new = 0;
+    } else if (*ceiling) { /* what the pool cannot hold is beyond the context; one token is wanted */
+        size_t last = min_size((size_t)en->cfg.n_ctx, n_pool);
+        *max_new = last > r->n_prompt ? last - r->n_prompt : 1;
+    } else {
+        *max_new = (size_t)r->max_new_tokens;
+    }
+    size_t need = resident_pages_for(r->n_prompt + *max_new);
+    if (need > page_pool_total(en->pages)) {
+        return err_set(e, ST_NEVER_FITS, NULL,
+                       "prompt and reply of up to %zu tokens need %zu pages, there are %zu",
+                       r->n_prompt + *max_new, need, page_pool_total(en->pages));
     }
     return ST_OK;
 }
 
 status engine_submit(engine *en, const gen_request *r, sequence **out, err *e)
 {
+    size_t max_new;
+    bool ceiling;
     assert(r->sink.token && r->sink.done && r->sink.failed);
     assert(!r->session || r->session->en == en);
     status st = prompt_check(en, r, e);
@@ -196,17 +332,11 @@ status engine_submit(engine *en, const gen_request *r, sequence **out, err *e)
     if (st == ST_OK) {
         st = extras_check(en, r, e);
     }
+    if (st == ST_OK) {
+        st = reply_room(en, r, &max_new, &ceiling, e);
+    }
     if (st != ST_OK) {
         return st;
-    }
-    size_t room = (size_t)en->cfg.n_ctx - r->n_prompt;
-    bool ceiling = r->max_new_tokens < 0 || (size_t)r->max_new_tokens > room;
-    size_t max_new = ceiling ? room : (size_t)r->max_new_tokens;
-    size_t need = resident_pages_for(r->n_prompt + max_new);
-    if (need > page_pool_total(en->pages)) {
-        return err_set(e, ST_NEVER_FITS, NULL,
-                       "prompt and reply of up to %zu tokens need %zu pages, there are %zu",
-                       r->n_prompt + max_new, need, page_pool_total(en->pages));
     }
     st = sequence_new(en, r, max_new, ceiling, out);
     return st == ST_OK ? ST_OK
@@ -218,155 +348,27 @@ size_t engine_running(const engine *en)
     return en->n_sequences;
 }
 
-/* Sweeping: cancel and deadline, in every state */
-
-static void sweep(engine *en, uint64_t now_ns)
-{
-    for (sequence *s = en->first, *next; s; s = next) {
-        next = s->next;
-        if (s->state == SEQ_TAIL && !s->held) {
-            continue; /* sealed, one row from its end */
-        }
-        if (sequence_cancelled(s) || sequence_overdue(s, now_ns)) {
-            sequence_cut(s, now_ns);
-        }
-    }
-}
-
-/* Admission */
-
-/* The idle session whose pages serve best elsewhere: the one not used for longest. */
-static session *oldest_idle(const engine *en, const session *except)
-{
-    session *oldest = NULL;
-    for (session *s = en->sessions; s; s = s->next) {
-        if (s != except && !s->active && s->kv.n_pages > 0 && (!oldest || s->last_used < oldest->last_used)) {
-            oldest = s;
-        }
-    }
-    return oldest;
-}
-
-/* Makes sure of n_pages beyond what is promised; false, and nothing changed, if that cannot be had now. */
-static bool make_room(engine *en, size_t n_pages, const session *except)
-{
-    size_t in_reach = page_pool_available(en->pages) - en->promised_pages;
-    for (const session *s = en->sessions; s; s = s->next) {
-        in_reach += s != except && !s->active ? s->kv.n_pages : 0;
-    }
-    if (in_reach < n_pages) {
-        return false;
-    }
-    while (page_pool_available(en->pages) - en->promised_pages < n_pages) {
-        session_reclaim(oldest_idle(en, except));
-    }
-    return true;
-}
-
-/* false: it must wait for pages, and so must those behind it. */
-static bool try_admit(engine *en, sequence *s, uint64_t now_ns)
-{
-    size_t reuse, kept = 0, freed = 0;
-    bool warm = en->cfg.warm && !s->prompt_probs; /* whoever asks about each row gets each computed */
-    reset_reason reason = session_match(s->session, warm, s->history.data, s->n_prompt, &reuse);
-    if (s->session) {
-        kept = resident_pages_for(reuse);
-        freed = s->session->kv.n_pages - kept; /* given back by the reset */
-    }
-    size_t need = resident_pages_for(s->n_prompt + s->max_new);
-    size_t more = need - kept;
-    if (more > freed && !make_room(en, more - freed, s->session)) {
-        return false;
-    }
-    sequence_admit(s, reason, reuse, need, now_ns);
-    return true;
-}
-
-static void admit(engine *en, uint64_t now_ns)
-{
-    for (sequence *s = en->first; s && en->n_active < en->cfg.max_sequences; s = s->next) {
-        bool waits = s->state != SEQ_QUEUED || s->held || (s->session && s->session->active);
-        if (!waits && !try_admit(en, s, now_ns)) {
-            break;
-        }
-    }
-}
-
 /* The step */
 
-static size_t rows_wanted(const sequence *s)
-{
-    size_t n = sequence_pending(s);
-    if (s->state == SEQ_QUEUED || s->held) {
-        return 0;
-    }
-    return n < s->step_limit ? n : s->step_limit;
-}
-
-/*
- * How many rows each may have. Each running sequence can want one row of logits; those that are left are for
- * prompts that want one with every row, in equal parts.
- */
-static void limit_rows(engine *en)
-{
-    size_t n_all_rows = 0;
-    for (const sequence *s = en->first; s; s = s->next) {
-        n_all_rows += s->state == SEQ_PREFILL && s->prompt_probs;
-    }
-    size_t share = n_all_rows > 0 ? (en->cfg.ops.max_logit_rows - en->n_active) / n_all_rows : 0;
-    for (sequence *s = en->first; s; s = s->next) {
-        bool all_rows = s->state == SEQ_PREFILL && s->prompt_probs;
-        s->step_limit = all_rows && 1 + share < en->cfg.prefill_chunk ? 1 + share : en->cfg.prefill_chunk;
-    }
-}
-
-/*
- * Who computes how many rows: every decoding sequence its one; what is left is shared evenly among the
- * prompts, and what short prompts leave goes to the first ones in line. There is a row for each, because no
- * more sequences run than a batch has rows. Returns how many sequences take part.
- */
-static size_t plan(engine *en)
-{
-    size_t room = en->cfg.ops.max_rows, n = 0, n_prefill = 0;
-    limit_rows(en);
-    for (sequence *s = en->first; s; s = s->next) {
-        s->step_rows = s->state == SEQ_PREFILL ? 0 : rows_wanted(s);
-        room -= s->step_rows;
-        n_prefill += s->state == SEQ_PREFILL && rows_wanted(s) > 0;
-    }
-    for (sequence *s = en->first; s && n_prefill > 0; s = s->next) {
-        size_t want = rows_wanted(s);
-        if (s->state == SEQ_PREFILL && want > 0) {
-            size_t share = room / n_prefill--;
-            s->step_rows = want < share ? want : share;
-            room -= s->step_rows;
-        }
-    }
-    for (sequence *s = en->first; s; s = s->next) {
-        size_t more = rows_wanted(s) - s->step_rows;
-        more = more < room ? more : room;
-        s->step_rows += more;
-        room -= more;
-        if (s->step_rows > 0) {
-            en->order[n++] = s;
-        }
-    }
-    return n;
-}
-
 /* Rows of one sequence, from its next position on. */
-static size_t fill_rows(engine *en, sequence *s, int32_t index, size_t at)
+static size_t fill_rows(engine *en, sequence *s, int32_t index, size_t at, size_t *n_hidden)
 {
     size_t first = s->kv->ids.len;
     s->step_first = at;
     s->step_logits = 0;
+    assert(first + s->step_rows <= s->history.len && s->kv->n_pages * KV_PAGE_TOKENS >= first + s->step_rows);
     for (size_t i = 0; i < s->step_rows; i++) {
         bool wants = sequence_wants_logits(s, first + i);
+        bool hidden = sequence_wants_hidden(s, first + i);
         en->rows[at + i] = (batch_row){.seq = index,
                                        .pos = (int32_t)(first + i),
                                        .token = s->history.data[first + i],
-                                       .want_logits = wants};
+                                       .want_logits = wants,
+                                       .want_hidden = hidden};
         s->step_logits += wants;
+        if (hidden) {
+            s->step_hidden = en->hidden + (*n_hidden)++ * en->cfg.ops.shape->n_embd;
+        }
     }
     en->seqs[index] = (batch_seq){.pages = s->kv->addrs, .n_pages = s->kv->n_pages};
     return at + s->step_rows;
@@ -374,31 +376,30 @@ static size_t fill_rows(engine *en, sequence *s, int32_t index, size_t at)
 
 #ifdef HEARTH_DEBUG
 /* NaN: a row of logits that nobody wrote shows. */
-static void mark_logits(engine *en, size_t n_seqs)
+static void mark_logits(engine *en, sequence *const *seqs, size_t n_seqs)
 {
     size_t n = 0;
     for (size_t i = 0; i < n_seqs; i++) {
-        n += en->order[i]->step_logits;
+        n += seqs[i]->step_logits;
     }
     memset(en->logits, 0xFF, n * en->cfg.ops.shape->n_vocab * sizeof *en->logits);
 }
 #endif
 
-static status compute(engine *en, size_t n_seqs, err *e)
+static status compute(engine *en, sequence *const *seqs, size_t n_seqs, err *e)
 {
-    size_t n_rows = 0;
-    status st = ST_OK;
+    size_t n_rows = 0, n_hidden = 0;
     for (size_t i = 0; i < n_seqs; i++) {
-        st = sequence_cover(en->order[i], en->order[i]->step_rows);
-        if (st != ST_OK) { /* cannot be: admission reserved them */
-            return err_set(e, ST_INTERNAL, NULL, "no page although it was reserved: %s", status_text(st));
-        }
-        n_rows = fill_rows(en, en->order[i], (int32_t)i, n_rows);
+        n_rows = fill_rows(en, seqs[i], (int32_t)i, n_rows, &n_hidden);
     }
-    batch b = {.rows = en->rows, .n_rows = n_rows, .seqs = en->seqs, .n_seqs = n_seqs};
+    batch b = {.rows = en->rows,
+               .n_rows = n_rows,
+               .seqs = en->seqs,
+               .n_seqs = n_seqs,
+               .hidden = n_hidden > 0 ? en->hidden : NULL};
     memset(en->bad, 0, n_rows);
 #ifdef HEARTH_DEBUG
-    mark_logits(en, n_seqs);
+    mark_logits(en, seqs, n_seqs);
 #endif
     return en->cfg.ops.forward(en->cfg.ops.ctx, en->cfg.compute, &b, en->logits, en->bad, e);
 }
@@ -427,12 +428,12 @@ static bool spoiled(const engine *en, const sequence *s)
 }
 
 /* The tokens of all that draw, before any of them is told: each from its last row of logits. */
-static void draw_tokens(engine *en, size_t n_seqs)
+static void draw_tokens(engine *en, sequence *const *seqs, size_t n_seqs)
 {
     draws d = {.en = en};
     const float *logits = en->logits;
     for (size_t i = 0; i < n_seqs; i++) {
-        sequence *s = en->order[i];
+        sequence *s = seqs[i];
         logits += s->step_logits * en->cfg.ops.shape->n_vocab;
         if (sequence_draws(s) && !spoiled(en, s)) {
             en->drawing[d.n] = s;
@@ -447,24 +448,43 @@ static void draw_tokens(engine *en, size_t n_seqs)
     }
 }
 
-static void settle(engine *en, size_t n_seqs, status st, const err *e)
+static void settle(engine *en, sequence *const *seqs, size_t n_seqs)
 {
     uint64_t now_ns = clock_mono_ns(en->cfg.clock);
     const float *logits = en->logits;
-    if (st == ST_OK) {
-        draw_tokens(en, n_seqs);
-    }
+    draw_tokens(en, seqs, n_seqs);
     for (size_t i = 0; i < n_seqs; i++) {
-        sequence *s = en->order[i]; /* may be gone after each of the calls below */
+        sequence *s = seqs[i]; /* may be gone after each of the calls below */
         const float *row = logits;
         logits += s->step_logits * en->cfg.ops.shape->n_vocab;
-        if (st != ST_OK) {
-            sequence_fail(s, e);
-        } else if (spoiled(en, s)) {
+        if (spoiled(en, s)) {
             sequence_spoil(s, now_ns);
         } else {
             sequence_advance(s, row, now_ns);
         }
+    }
+}
+
+/* One batch of these. A batch that cannot be computed is our bug: each of its sequences is then tried alone, so
+ * that only the one it is about fails. */
+static void run_batch(engine *en, sequence *const *seqs, size_t n_seqs)
+{
+    err e;
+    err_clear(&e);
+    mem_guard_enter();
+    status st = compute(en, seqs, n_seqs, &e);
+    mem_guard_leave();
+    if (st == ST_OK) {
+        settle(en, seqs, n_seqs);
+        return;
+    }
+    counter_add(&en->count.bugs, 1);
+    if (n_seqs == 1) {
+        sequence_fail(seqs[0], &e);
+        return;
+    }
+    for (size_t i = 0; i < n_seqs; i++) {
+        run_batch(en, seqs + i, 1);
     }
 }
 
@@ -487,25 +507,23 @@ bool engine_step(engine *en)
 {
     uint64_t now_ns = clock_mono_ns(en->cfg.clock);
     en->step_no++;
-    sweep(en, now_ns);
-    admit(en, now_ns);
-    size_t n = plan(en);
+    scheduler_sweep(en, now_ns);
+    scheduler_admit(en, now_ns);
+    bool restored = scheduler_restore(en);
+    size_t n = scheduler_plan(en, now_ns);
+    engine_note_pages(en);
     if (n == 0) {
-        return false;
+        return restored;
     }
     for (size_t i = 0; i < n; i++) {
         en->order[i]->prefill_ns = en->order[i]->prefill_ns ? en->order[i]->prefill_ns : now_ns;
     }
     announce(en, n);
-    err e;
-    err_clear(&e);
-    mem_guard_enter();
-    status st = compute(en, n, &e);
-    mem_guard_leave();
+    uint64_t begun_ns = clock_mono_ns(en->cfg.clock);
+    step_shape shape = scheduler_shape(en, n);
+    run_batch(en, en->order, n);
+    cost_model_observe(&en->cost, &shape, clock_mono_ns(en->cfg.clock) - begun_ns);
     counter_add(&en->count.steps, 1);
-    counter_add(&en->count.bugs, st != ST_OK); /* our batches keep the rules */
-    engine_note_pages(en);
-    settle(en, n, st, &e);
     return true;
 }
 
@@ -529,5 +547,17 @@ void engine_stats_read(const engine *en, engine_stats *out)
                           .pages_used = counter_get(&c->pages_used),
                           .sessions = counter_get(&c->sessions),
                           .sequences = counter_get(&c->sequences),
-                          .running = counter_get(&c->running)};
+                          .running = counter_get(&c->running),
+                          .parked = counter_get(&c->parked),
+                          .preemptions = counter_get(&c->preemptions),
+                          .tokens_recomputed = counter_get(&c->recomputed),
+                          .tokens_restored = counter_get(&c->restored),
+                          .lanes = en->cfg.max_sequences,
+                          .lanes_live = counter_get(&c->lanes_live),
+                          .lanes_idle = counter_get(&c->lanes_idle)};
+}
+
+const lane_table *engine_lanes(const engine *en)
+{
+    return en->lanes;
 }

@@ -93,6 +93,9 @@ typedef struct engine_config {
 } engine_config;
 
 status engine_new(const engine_config *cfg, engine **out, err *e);
+/* Computes one token (BOS, else id 0) on a page outside the lanes, so that the first request finds code and
+ * weights warm. Before the first submit; leaves nothing behind. */
+status engine_warm_up(engine *en, err *e);
 /* Ends nothing: every sequence must have ended and every session be closed (asserted in debug builds). */
 void engine_free(engine *en);
 

@@ -4,13 +4,18 @@
  *
  *            admit              prefilled             end / fail
  *   QUEUED ────────► PREFILL ──────────────► DECODE ──────────────► gone
- *      │                │                    │    ▲                  ▲
- *      │                │                    └────┘ decide           │
- *      │                │ decide: sealed `length` in a named session │
- *      │                └──────────────────► TAIL ───────────────────┤
- *      └────────────────────── cut (cancel, deadline) ───────────────┘
+ *      │              │ ▲ │                  │    ▲ ▲                ▲
+ *      │              │ │ │                  │    └─┘ decide         │
+ *      │              │ │ │ decide: sealed `length` in a named session
+ *      │              │ │ └────────────────► TAIL ───────────────────┤
+ *      │         park │ │ resume, restored   │ park (DECODE only)    │
+ *      │              ▼ │                    ▼                       │
+ *      │             PARKED ─resume─► RESTORE ─restored─► PREFILL or DECODE
+ *      └────────────── every state: cut (cancel, deadline), fail ────┘
  *
  * TAIL: the outcome is sealed, the last token is still to be forwarded.
+ * PARKED: its pages were needed elsewhere; a copy of them may stand aside (image). RESTORE: the copy is on its way
+ * back. One without a copy computes its tokens again in PREFILL, and goes on where it was.
  * Held (EMIT_WAIT) is a mark beside the state, not a state: a held sequence keeps its place and computes
  * nothing.
  */
@@ -21,39 +26,47 @@
 
 #include "base/buf.h"
 #include "base/vec.h"
+#include "engine/cost_model.h"
 #include "engine/engine.h"
+#include "engine/park.h"
+#include "engine/policy.h"
 #include "engine/resident.h"
 #include "text/detok.h"
 
-typedef enum seq_state { SEQ_QUEUED, SEQ_PREFILL, SEQ_DECODE, SEQ_TAIL } seq_state;
+typedef enum seq_state { SEQ_QUEUED, SEQ_PREFILL, SEQ_DECODE, SEQ_TAIL, SEQ_PARKED, SEQ_RESTORE } seq_state;
 
 struct session {
-    /* owned */
-    resident kv;
     /* borrowed */
     engine *en;
-    sequence *active;     /* the one that has the pages, or NULL */
+    lane *lane;           /* from its first admission on; NULL: nothing is resident */
+    sequence *active;     /* the one that runs on it, or NULL */
     session *prev, *next; /* of the engine's list */
+    uint64_t owner;       /* its number among the owners of lanes */
     size_t n_requests;    /* queued and running */
     uint64_t last_used;   /* step at which its last request ended: idle sessions are reclaimed oldest first */
+    uint64_t looked_at;   /* the last look at the queue that has met a request of it … */
+    sequence *first_waiting; /* … and the first that it met; not looked at otherwise */
     bool dirty;
 };
 
 struct sequence {
     /* owned */
-    resident own; /* pages of an anonymous sequence */
     ivec history; /* prompt, then generated tokens */
     logit_bias *bias;
     int32_t *stop_ids;         /* [n_stop_ids] */
+    int32_t *labels;           /* [n_labels] */
+    float *label_logprobs;     /* [n_labels] */
     sampler_out *prompt_probs; /* [n_prompt - 1], or NULL: not asked for */
     stop_set *stops;
     stop_matcher stop;
-    buf tail; /* text released by the end, from the seal until done */
+    buf tail;          /* text released by the end, from the seal until done */
+    park_image *image; /* PARKED, RESTORE: what its pages held, or NULL */
     /* borrowed */
     engine *en;
     sequence *prev, *next; /* of the engine's list, in the order submitted */
     session *session;      /* NULL = anonymous */
-    resident *kv;          /* the session's or own */
+    lane *lane;            /* from its admission on */
+    resident *kv;          /* the lane's */
     const atomic_bool *cancel;
     gen_sink sink;
 
@@ -64,53 +77,85 @@ struct sequence {
     bool terminal_sent;
     bool stop_cut;
     bool repaired_tail;
-    bool ceiling; /* the context, not the caller, set max_new */
+    bool ceiling;  /* the context, not the caller, set max_new */
+    bool repeated; /* the repetition guard has fired */
+    bool begun;    /* the prompt was computed to its end, and what follows it has begun */
     finish_reason sealed;
     gen_verdict verdict;
     size_t n_forced; /* of verdict.force that are used */
+    gen_plan plan;
     sampling params;
     detok detok;
     size_t n_prompt;
     size_t n_stop_ids;
+    size_t n_labels;
     int32_t n_prompt_top; /* alternatives per entry of prompt_probs */
     uint64_t id_hash;
+    int32_t priority;
+    size_t repeat_span;
     size_t max_new;
     size_t promised_pages; /* reserved for it and not yet taken */
     size_t reused;
     size_t prefilled;
+    size_t
+        n_known; /* positions that were computed at some time: those below are computed again after parking */
+    size_t n_preempted;
+    size_t immune_until; /* generated tokens */
+    uint64_t ticket;   /* rises in the order submitted; an anonymous one's number among the owners of lanes */
+    uint64_t admitted; /* rises in the order admitted */
+    uint64_t parked;   /* rises in the order parked */
+    uint64_t waits_ns; /* QUEUED, PARKED: since when */
+    uint64_t tried;    /* the last look at the queue that has tried it */
     reset_reason reset;
     uint64_t deadline_ns;
     uint64_t submit_ns, admit_ns, prefill_ns, decode_ns, first_token_ns; /* 0 = not yet */
     size_t step_limit;                                                   /* rows it may have in this step */
     size_t step_rows, step_first; /* its part of the batch of this step */
     size_t step_logits;           /* how many of these rows want logits */
+    const float *step_hidden;     /* the row that it asked for */
     sampler_out drawn;            /* what this step's last row of logits gave, if the sequence draws */
 };
 
 /* Workspaces of the vocabulary's size, so no more than help. */
 #define ENGINE_SAMPLERS 16
+/* Requests that are tried at one look at the queue, so that a long one costs a step nothing. */
+#define ENGINE_TRIES 16
+/* Bytes of copies that come back in one step. */
+#define ENGINE_RESTORE_BYTES ((size_t)64 << 20)
+/* Rows of prompts in the first step, before anything is known of their cost; each step may have four times as
+ * many as any before. */
+#define ENGINE_FIRST_CHUNK 32
 
 /* Written by the engine thread, read by any in engine_stats_read. All relaxed: each is a figure of its own
  * and orders nothing. */
 typedef struct engine_counters {
     atomic_uint_fast64_t steps, prefilled, generated, reused, done, failed, cancelled, bugs;
-    atomic_uint_fast64_t pages_used, sessions, sequences, running;
+    atomic_uint_fast64_t preemptions, recomputed, restored;
+    atomic_uint_fast64_t pages_used, sessions, sequences, running, parked, lanes_live, lanes_idle;
 } engine_counters;
 
 struct engine {
     engine_config cfg; /* what it points to is borrowed */
     /* owned */
     page_pool *pages;
+    lane_table *lanes;
+    park *parking;
     sampler *samplers[ENGINE_SAMPLERS]; /* a thread of the pool uses one; NULL behind the last */
     size_t n_samplers;                  /* at least 1 */
     sequence **drawing;                 /* [max_sequences] those that draw in this step */
     const float **drawing_logits;       /* [max_sequences] the row of each */
     batch_row *rows;                    /* [ops.max_rows] */
     batch_seq *seqs;                    /* [max_sequences] */
+    sequence **active;                  /* [max_sequences] those past QUEUED, in the order admitted */
     sequence **order;                   /* [max_sequences] those in the batch */
+    policy_running *running;            /* [max_sequences] scratch */
+    policy_parked *parked;              /* [max_sequences] scratch */
+    size_t *want, *got;                 /* [max_sequences] scratch */
     step_row *steps;                    /* [max_sequences] for before_step */
     float *logits;                      /* [ops.max_logit_rows][n_vocab] */
+    float *hidden;                      /* [max_sequences][n_embd] */
     uint8_t *bad;                       /* [ops.max_rows] */
+    int32_t *repeat_scratch;            /* [REPEAT_MAX_SPAN] */
     buf piece, text;                    /* one token on its way out; reserved for the longest */
     /* borrowed */
     sequence *first, *last;
@@ -122,7 +167,10 @@ struct engine {
     size_t n_sequences;
     size_t promised_pages; /* of all sequences */
     size_t max_piece;      /* bytes of the longest piece */
+    cost_model cost;
+    size_t largest_chunk; /* rows of prompts in one step so far */
     uint64_t step_no;
+    uint64_t n_tickets, n_admitted, n_parked, n_looks; /* so far */
     engine_counters count;
 };
 
@@ -136,18 +184,43 @@ static inline void counter_set(atomic_uint_fast64_t *c, uint64_t n)
     atomic_store_explicit(c, n, memory_order_relaxed);
 }
 
-void engine_note_pages(engine *en); /* after pages were taken or given back */
+void engine_note_pages(engine *en); /* after pages or lanes were taken or given back */
 
 /* How a prompt would find the session now (PROTOCOL 2): the reason, and how many of its tokens need no
  * computing. */
 reset_reason session_match(const session *s, bool warm, const int32_t *prompt, size_t n, size_t *reuse);
+/* Pages that the session's tokens are in. */
+size_t session_pages(const session *s);
 /* Empties an idle session so that its pages serve somebody else. */
 void session_reclaim(session *s);
+/* The same, and its lane goes too. */
+void session_lose_lane(session *s);
 
+/*
+ * scheduler.c: who runs
+ */
+/* Cuts what was cancelled or is overdue, in every state. */
+void scheduler_sweep(engine *en, uint64_t now_ns);
+/* Brings parked sequences back and admits queued ones. */
+void scheduler_admit(engine *en, uint64_t now_ns);
+/* Moves copies of pages back; whether there were any. */
+bool scheduler_restore(engine *en);
+/* Fills en->order with those that compute in this step, each with its rows and the pages for them; returns how many.
+ * Those that would need pages which nobody has preempt somebody. */
+size_t scheduler_plan(engine *en, uint64_t now_ns);
+/* What this step costs, in the cost model's terms. */
+step_shape scheduler_shape(engine *en, size_t n_seqs);
+
+/*
+ * sequence.c: the arrows
+ */
 /* Checks nothing (engine_submit did); on failure r->stops is still the caller's. */
 status sequence_new(engine *en, const gen_request *r, size_t max_new, bool ceiling, sequence **out);
-/* QUEUED → PREFILL. The caller made sure of the pages: need_pages is for prompt and reply in all. */
-void sequence_admit(sequence *s, reset_reason reason, size_t reuse, size_t need_pages, uint64_t now_ns);
+/* QUEUED → PREFILL, on that lane. The caller made sure of the pages: need_pages is for all that is reserved. */
+void sequence_admit(sequence *s, lane *l, reset_reason reason, size_t reuse, size_t need_pages,
+                    uint64_t now_ns);
+/* Tokens that admission and resuming reserve pages for. */
+size_t sequence_reserves(const sequence *s);
 /* Whether the last row of this step gives a token. */
 bool sequence_draws(const sequence *s);
 /* Draws it from that row of logits into s->drawn. Any thread of the pool, for different sequences and samplers. */
@@ -164,12 +237,31 @@ void sequence_fail(sequence *s, const err *e);
 /* A row of it met a non-finite value: it fails, alone; with a sealed outcome it ends as sealed, its session
  * dirty. */
 void sequence_spoil(sequence *s, uint64_t now_ns);
+/* TAIL → gone, its last token not forwarded: there is no page for it. */
+void sequence_end_short(sequence *s, uint64_t now_ns);
 /* Tokens that are known and not computed yet. */
 size_t sequence_pending(const sequence *s);
-/* Whether the row at this position of its history has to give logits. */
+size_t sequence_generated(const sequence *s);
+/* Whether the row at this position of its history has to give logits, or the state behind the last norm. */
 bool sequence_wants_logits(const sequence *s, size_t position);
-/* Takes pages for the next n_rows rows out of what was promised. */
+bool sequence_wants_hidden(const sequence *s, size_t position);
+/* Pages for the next n_rows rows beyond what it has and what is promised to it. */
+size_t sequence_short_of(const sequence *s, size_t n_rows);
+/* Takes pages for the next n_rows rows, first those that were promised. ST_CAPACITY: what it got stays. */
 status sequence_cover(sequence *s, size_t n_rows);
+
+/*
+ * preempt.c: the arrows to PARKED and back. Nothing of the struct is lost on the way, so none of this is seen in
+ * what the sequence says.
+ */
+bool sequence_can_park(const sequence *s);
+/* PREFILL, DECODE, RESTORE → PARKED: its pages and promises are free. */
+void sequence_park(sequence *s, uint64_t now_ns);
+/* PARKED → RESTORE (there is a copy) or PREFILL. The caller made sure of the pages. */
+void sequence_resume(sequence *s, size_t need_pages);
+/* RESTORE: copies up to max_pages back; the last one → PREFILL or DECODE. Returns the pages copied. */
+size_t sequence_restore(sequence *s, size_t max_pages);
+void sequence_drop_image(sequence *s);
 
 /* Text side (reply.c). Push: what token releases is in en->text until the next call. Seal: releases what the
  * end leaves into s->tail. */

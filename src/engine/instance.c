@@ -45,6 +45,8 @@ instance_options instance_options_default(void)
     return (instance_options){.cpu = KERN_SET_COUNT - 1,
                               .kv_type = KV_F16,
                               .max_sequences = 8,
+                              .max_step_ns = GEN_MAX_STEP_NS,
+                              .park_bytes = INSTANCE_PARK_QUARTER,
                               .warm = true,
                               .pack_min_bytes = INSTANCE_PACK_MIN_BYTES};
 }
@@ -187,11 +189,12 @@ static status open_engine(instance *in, const instance_source *s, const instance
     in->info.threads = threads;
     in->info.kv_pages = choose_pages(in, opt, limit);
     in->info.kv_page_bytes = in->ops.page_bytes;
+    uint64_t kv_bytes = (uint64_t)in->info.kv_pages * in->info.kv_page_bytes;
+    uint64_t park_bytes = opt->park_bytes == INSTANCE_PARK_QUARTER ? kv_bytes / 4 : opt->park_bytes;
     if (opt->sized) {
-        opt->sized(opt->sized_ctx,
-                   &(instance_sizes){.file_bytes = in->info.file_bytes,
-                                     .kv_bytes = (uint64_t)in->info.kv_pages * in->info.kv_page_bytes,
-                                     .threads = threads});
+        opt->sized(opt->sized_ctx, &(instance_sizes){.file_bytes = in->info.file_bytes,
+                                                     .kv_bytes = kv_bytes + park_bytes,
+                                                     .threads = threads});
     }
     status st = pool_new(threads, limit->quota_cpus <= 0, &in->compute, e);
     if (st == ST_OK) {
@@ -208,11 +211,15 @@ static status open_engine(instance *in, const instance_source *s, const instance
                          .n_ctx = in->info.context,
                          .n_pages = in->info.kv_pages,
                          .prefill_chunk = chunk,
+                         .max_step_ns = opt->max_step_ns,
                          .max_sequences = opt->max_sequences,
+                         .prewarm_lanes = opt->max_sequences,
+                         .park_bytes = (size_t)park_bytes,
                          .warm = opt->warm,
                          .before_step = opt->before_step,
                          .before_step_ctx = opt->before_step_ctx};
-    return engine_new(&cfg, &in->en, e);
+    st = engine_new(&cfg, &in->en, e);
+    return st == ST_OK ? engine_warm_up(in->en, e) : st;
 }
 
 static instance_number said_float(const gguf_file *f, const char *key)

@@ -23,11 +23,12 @@
 #define INSTANCE_DEFAULT_CONTEXT 8192
 #define INSTANCE_DEFAULT_CHUNK   512
 #define INSTANCE_PACK_MIN_BYTES  ((uint64_t)64 << 20)
+#define INSTANCE_PARK_QUARTER    UINT64_MAX /* as park_bytes: a quarter of what the pages take */
 
 /* What it will take, known once the model is parsed. */
 typedef struct instance_sizes {
     uint64_t file_bytes; /* mapped */
-    uint64_t kv_bytes;   /* reserved; touched as pages are used */
+    uint64_t kv_bytes;   /* reserved for pages and copies of them; touched as they are used */
     size_t threads;      /* of the compute pool, the engine's among them */
 } instance_sizes;
 
@@ -38,6 +39,8 @@ typedef struct instance_options {
     int32_t context;      /* 0 = the smaller of the model's and INSTANCE_DEFAULT_CONTEXT */
     size_t max_sequences; /* running at once; pages for that many full contexts are reserved (not touched) */
     size_t prefill_chunk; /* 0 = INSTANCE_DEFAULT_CHUNK */
+    uint64_t max_step_ns; /* engine_config's; 0 = chunks are not cut by time */
+    uint64_t park_bytes;  /* engine_config's */
     bool warm;
     const clock_src *clock;                   /* NULL = the system's */
     void (*progress)(void *ctx, double done); /* 0 … 1, may be NULL */

@@ -4,7 +4,7 @@
  * Invariants: ids are exactly the tokens computed into the pages, in order; pages cover at least that many
  * positions; addrs[i] is the address of pages[i]. Every page has one reference (there is no sharing yet).
  *
- * Engine thread. Owned by a session, or by an anonymous sequence; the page pool is borrowed by every call.
+ * Engine thread. Owned by a lane (lanes.h); the page pool is borrowed by every call.
  * All-zero is a valid empty one.
  */
 #ifndef HEARTH_ENGINE_RESIDENT_H

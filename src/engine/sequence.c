@@ -18,6 +18,8 @@ static void sequence_free(sequence *s)
     ivec_release(&s->history);
     mem_free(s->bias);
     mem_free(s->stop_ids);
+    mem_free(s->labels);
+    mem_free(s->label_logprobs);
     mem_free(s->prompt_probs);
     stop_set_free(s->stops);
     stop_matcher_release(&s->stop);
@@ -42,6 +44,15 @@ static status copy_lists(sequence *s, const gen_request *r)
         }
         memcpy(s->stop_ids, r->stop_ids, r->n_stop_ids * sizeof *s->stop_ids);
         s->n_stop_ids = r->n_stop_ids;
+    }
+    if (r->plan == GEN_SCORE) {
+        s->labels = mem_alloc_array(r->n_labels, sizeof *s->labels);
+        s->label_logprobs = mem_alloc_array(r->n_labels, sizeof *s->label_logprobs);
+        if (!s->labels || !s->label_logprobs) {
+            return ST_NOMEM;
+        }
+        memcpy(s->labels, r->labels, r->n_labels * sizeof *s->labels);
+        s->n_labels = r->n_labels;
     }
     if (r->sink.prompt_probs && r->prompt_logprobs >= 0) {
         s->prompt_probs = mem_alloc_array(s->n_prompt - 1, sizeof *s->prompt_probs); /* not NULL for 0 */
@@ -68,9 +79,6 @@ static status allocate(sequence *s, const gen_request *r)
         st = ivec_append(&s->history, r->prompt, s->n_prompt);
     }
     if (st == ST_OK) {
-        st = resident_reserve(s->kv, n_total);
-    }
-    if (st == ST_OK) {
         st = reply_reserve(s);
     }
     return st;
@@ -84,7 +92,6 @@ status sequence_new(engine *en, const gen_request *r, size_t max_new, bool ceili
     }
     s->en = en;
     s->session = r->session;
-    s->kv = r->session ? &r->session->kv : &s->own;
     s->cancel = r->cancel;
     s->sink = r->sink;
     s->params = r->params;
@@ -92,6 +99,9 @@ status sequence_new(engine *en, const gen_request *r, size_t max_new, bool ceili
     s->max_new = max_new;
     s->ceiling = ceiling;
     s->id_hash = r->id_hash;
+    s->priority = r->priority;
+    s->repeat_span = (size_t)r->repeat_span;
+    s->plan = r->plan;
     s->cancel_guard = "";
     s->deadline_ns = r->deadline_ns;
     s->stops = r->stops;
@@ -102,11 +112,12 @@ status sequence_new(engine *en, const gen_request *r, size_t max_new, bool ceili
     status st = allocate(s, r);
     if (st != ST_OK) {
         s->stops = NULL; /* still the caller's */
-        resident_release(&s->own, en->pages);
         sequence_free(s);
         return st;
     }
     s->submit_ns = clock_mono_ns(en->cfg.clock);
+    s->waits_ns = s->submit_ns;
+    s->ticket = ++en->n_tickets;
     s->prev = en->last;
     if (s->prev) {
         s->prev->next = s;
@@ -123,10 +134,24 @@ status sequence_new(engine *en, const gen_request *r, size_t max_new, bool ceili
     return ST_OK;
 }
 
-void sequence_admit(sequence *s, reset_reason reason, size_t reuse, size_t need_pages, uint64_t now_ns)
+size_t sequence_generated(const sequence *s)
+{
+    return s->history.len - s->n_prompt;
+}
+
+size_t sequence_reserves(const sequence *s)
+{
+    size_t left = s->max_new - sequence_generated(s);
+    return s->history.len + (left < GEN_WATERMARK_TOKENS ? left : GEN_WATERMARK_TOKENS);
+}
+
+void sequence_admit(sequence *s, lane *l, reset_reason reason, size_t reuse, size_t need_pages,
+                    uint64_t now_ns)
 {
     engine *en = s->en;
     assert(s->state == SEQ_QUEUED && !s->held);
+    s->lane = l;
+    s->kv = &l->kv;
     if (s->session) {
         s->session->active = s;
         resident_truncate(s->kv, en->pages, reuse);
@@ -134,25 +159,44 @@ void sequence_admit(sequence *s, reset_reason reason, size_t reuse, size_t need_
     }
     s->reset = reason;
     s->reused = reuse;
+    s->n_known = reuse;
     s->admit_ns = now_ns;
+    s->admitted = ++en->n_admitted;
     s->promised_pages = need_pages - s->kv->n_pages;
     en->promised_pages += s->promised_pages;
-    en->n_active++;
+    en->active[en->n_active++] = s;
     counter_set(&en->count.running, en->n_active);
     counter_add(&en->count.reused, reuse);
     s->state = SEQ_PREFILL;
+    engine_note_pages(en);
 }
 
 size_t sequence_pending(const sequence *s)
 {
-    return s->history.len - s->kv->ids.len;
+    return s->history.len - (s->kv ? s->kv->ids.len : 0);
 }
 
 bool sequence_wants_logits(const sequence *s, size_t position)
 {
     bool last = position + 1 == s->history.len; /* of what is known: a token is drawn from it */
-    bool draws = last && s->state != SEQ_TAIL && s->max_new > 0;
-    return draws || (s->prompt_probs && position + 1 < s->n_prompt);
+    bool draws = last && s->state != SEQ_TAIL && (s->max_new > 0 || s->plan == GEN_SCORE);
+    return draws || (s->prompt_probs && position >= s->n_known && position + 1 < s->n_prompt);
+}
+
+bool sequence_wants_hidden(const sequence *s, size_t position)
+{
+    return s->plan == GEN_EMBED && position + 1 == s->n_prompt;
+}
+
+static size_t pages_to_take(const sequence *s, size_t n_rows)
+{
+    return resident_pages_for(s->kv->ids.len + n_rows) - s->kv->n_pages;
+}
+
+size_t sequence_short_of(const sequence *s, size_t n_rows)
+{
+    size_t take = pages_to_take(s, n_rows);
+    return take > s->promised_pages ? take - s->promised_pages : 0;
 }
 
 status sequence_cover(sequence *s, size_t n_rows)
@@ -160,9 +204,9 @@ status sequence_cover(sequence *s, size_t n_rows)
     size_t before = s->kv->n_pages;
     status st = resident_cover(s->kv, s->en->pages, s->kv->ids.len + n_rows);
     size_t taken = s->kv->n_pages - before;
-    assert(taken <= s->promised_pages);
-    s->promised_pages -= taken;
-    s->en->promised_pages -= taken;
+    size_t kept = taken < s->promised_pages ? taken : s->promised_pages; /* of the promise */
+    s->promised_pages -= kept;
+    s->en->promised_pages -= kept;
     return st;
 }
 
@@ -178,26 +222,43 @@ bool sequence_overdue(const sequence *s, uint64_t now_ns)
     return s->deadline_ns != 0 && now_ns >= s->deadline_ns;
 }
 
+/* Out of those that run: its lane, its pages and what was promised to it are free again. */
+static void leave_active(sequence *s)
+{
+    engine *en = s->en;
+    size_t i = 0;
+    while (en->active[i] != s) {
+        i++;
+    }
+    memmove(en->active + i, en->active + i + 1, (en->n_active - i - 1) * sizeof(sequence *));
+    en->n_active--;
+    counter_set(&en->count.running, en->n_active);
+    en->promised_pages -= s->promised_pages;
+    if (s->state == SEQ_PARKED) {
+        atomic_fetch_sub_explicit(&en->count.parked, 1, memory_order_relaxed);
+    }
+    sequence_drop_image(s);
+    if (!s->session) {
+        (void)lanes_release(en->lanes, s->ticket);
+        return;
+    }
+    s->session->active = NULL;
+    s->session->last_used = en->step_no;
+    if (!en->cfg.warm) {
+        session_reclaim(s->session);
+    }
+}
+
 /* Takes the sequence out of every list and count; only its own memory is left. */
 static void leave(sequence *s)
 {
     engine *en = s->en;
     if (s->state != SEQ_QUEUED) {
-        en->n_active--;
-        counter_set(&en->count.running, en->n_active);
-        en->promised_pages -= s->promised_pages;
+        leave_active(s);
     }
     if (s->session) {
         s->session->n_requests--;
-        if (s->session->active == s) {
-            s->session->active = NULL;
-            s->session->last_used = en->step_no;
-            if (!en->cfg.warm) {
-                session_reclaim(s->session);
-            }
-        }
     }
-    resident_release(&s->own, en->pages);
     if (s->prev) {
         s->prev->next = s->next;
     } else {
@@ -263,7 +324,12 @@ static const char *guard_name(const sequence *s)
     if (s->sealed == FINISH_CANCELLED) {
         return s->cancel_guard;
     }
-    return s->sealed == FINISH_LENGTH && s->ceiling ? "context" : "";
+    if (s->sealed != FINISH_LENGTH) {
+        return "";
+    }
+    /* The budget, which the caller knows of, goes before the guard, the guard before the ceiling. */
+    bool used_up = sequence_generated(s) == s->max_new;
+    return used_up && !s->ceiling ? "" : s->repeated ? "repetition" : "context";
 }
 
 static void end(sequence *s, uint64_t now_ns)
@@ -288,6 +354,11 @@ static void end(sequence *s, uint64_t now_ns)
     r.prompt_tokens = (int32_t)s->n_prompt;
     r.reused_tokens = (int32_t)s->reused;
     r.prefilled_tokens = (int32_t)s->prefilled;
+    r.preemptions = (int32_t)s->n_preempted;
+    if (s->sealed == FINISH_STOP && s->begun) {
+        r.embedding = s->plan == GEN_EMBED ? s->step_hidden : NULL;
+        r.label_logprobs = s->plan == GEN_SCORE ? s->label_logprobs : NULL;
+    }
     r.reset = s->reset;
     r.seed = s->params.seed;
     fill_times(s, now_ns, &r);
@@ -324,6 +395,12 @@ void sequence_cut(sequence *s, uint64_t now_ns)
         }
         s->sealed = finish_of(&c);
     }
+    end(s, now_ns);
+}
+
+void sequence_end_short(sequence *s, uint64_t now_ns)
+{
+    assert(s->state == SEQ_TAIL);
     end(s, now_ns);
 }
 
@@ -386,7 +463,7 @@ static status take(sequence *s, int32_t token)
 /* What holds a reply back until its end comes out now. */
 static status release(sequence *s, const finish_causes *c)
 {
-    bool cut = c->budget || c->context || c->cancelled || c->deadline;
+    bool cut = c->budget || c->context || c->guard || c->cancelled || c->deadline;
     mem_guard_enter();
     status st = reply_flush(s);
     mem_guard_leave();
@@ -406,14 +483,17 @@ static status decide(sequence *s, int32_t token, bool forced, bool *emit, uint64
         if (st == ST_OK) {
             st = watch(s, GEN_TOKEN, &s->en->text);
         }
-        bool used_up = s->history.len - s->n_prompt == s->max_new;
+        bool used_up = sequence_generated(s) == s->max_new;
         c.budget = used_up && !s->ceiling;
         c.context = used_up && s->ceiling;
+        s->repeated = repeat_guard_fires(s->history.data + s->n_prompt, sequence_generated(s), s->repeat_span,
+                                         s->en->repeat_scratch);
+        c.guard = s->repeated;
     }
     c.tool_calls_closed = s->verdict.tool_calls_closed;
     c.cancelled = sequence_cancelled(s);
     c.deadline = sequence_overdue(s, now_ns);
-    bool over = c.end_token || s->stop_cut || c.budget || c.context || c.cancelled || c.deadline ||
+    bool over = c.end_token || s->stop_cut || c.budget || c.context || c.guard || c.cancelled || c.deadline ||
                 c.tool_calls_closed;
     if (st == ST_OK && over) {
         st = release(s, &c);
@@ -481,34 +561,48 @@ static void score_prompt(sequence *s, size_t first, const float *logits)
 {
     engine *en = s->en;
     mem_guard_enter();
-    for (size_t i = first; s->prompt_probs && i < first + s->step_rows && i + 1 < s->n_prompt; i++) {
+    size_t from = first > s->n_known ? first : s->n_known; /* those below were scored before it was parked */
+    for (size_t i = from; s->prompt_probs && i < first + s->step_rows && i + 1 < s->n_prompt; i++) {
         sampler_score(en->samplers[0], logits, s->history.data[i + 1], s->n_prompt_top, &s->prompt_probs[i]);
         logits += en->cfg.ops.shape->n_vocab;
     }
     mem_guard_leave();
 }
 
-/* PREFILL → the first token, or, with nothing to generate, the end. */
-static void prefilled(sequence *s, const float *logits, uint64_t now_ns)
+/* Nothing is to be generated: the end, with what was asked for. */
+static void read_prompt(sequence *s, const float *logits, uint64_t now_ns)
 {
-    s->decode_ns = now_ns;
-    if (s->prompt_probs) {
-        s->sink.prompt_probs(s->sink.ctx, s->prompt_probs, s->n_prompt - 1);
+    mem_guard_enter();
+    for (size_t i = 0; i < s->n_labels; i++) {
+        sampler_score(s->en->samplers[0], logits, s->labels[i], 0, &s->drawn);
+        s->label_logprobs[i] = s->drawn.chosen.logprob;
     }
-    if (s->max_new > 0) {
-        status st = watch(s, GEN_BEGINS, &(buf){0});
-        if (st != ST_OK) {
-            fail_status(s, st);
-            return;
-        }
-        next_token(s, logits, now_ns);
-        return;
-    }
-    finish_causes c = {.budget = true};
+    mem_guard_leave();
+    finish_causes c = {.budget = s->plan == GEN_SAMPLE, .end_token = s->plan != GEN_SAMPLE};
     c.cancelled = sequence_cancelled(s);
     c.deadline = sequence_overdue(s, now_ns);
     s->sealed = finish_of(&c);
     end(s, now_ns);
+}
+
+/* PREFILL → the first token, or, with nothing to generate, the end. */
+static void prefilled(sequence *s, const float *logits, uint64_t now_ns)
+{
+    s->begun = true;
+    s->decode_ns = now_ns;
+    if (s->prompt_probs) {
+        s->sink.prompt_probs(s->sink.ctx, s->prompt_probs, s->n_prompt - 1);
+    }
+    if (s->max_new == 0) {
+        read_prompt(s, logits, now_ns);
+        return;
+    }
+    status st = watch(s, GEN_BEGINS, &(buf){0});
+    if (st != ST_OK) {
+        fail_status(s, st);
+        return;
+    }
+    next_token(s, logits, now_ns);
 }
 
 /* Of the rows of logits of this step: the one that the next token is drawn from. */
@@ -518,31 +612,52 @@ static const float *last_row(const sequence *s, const float *logits)
                               : logits;
 }
 
+/* The rows of this step are in its pages. Those that were there before count as computed again. */
+static status note_rows(sequence *s)
+{
+    size_t first = s->kv->ids.len, n = s->step_rows, known = s->n_known;
+    status st = ivec_append(&s->kv->ids, s->history.data + first, n);
+    size_t again = known > first ? (known - first < n ? known - first : n) : 0;
+    if (s->state == SEQ_PREFILL && !s->begun) {
+        s->prefilled += n - again;
+        counter_add(&s->en->count.prefilled, n - again);
+    }
+    counter_add(&s->en->count.recomputed, again);
+    return st;
+}
+
 void sequence_advance(sequence *s, const float *logits, uint64_t now_ns)
 {
-    size_t n = s->step_rows, first = s->kv->ids.len;
-    status st = ivec_append(&s->kv->ids, s->history.data + s->kv->ids.len, n);
+    size_t first = s->kv->ids.len, known = first + s->step_rows;
+    status st = note_rows(s);
     if (st != ST_OK) {
         fail_status(s, st);
         return;
     }
     switch (s->state) {
     case SEQ_PREFILL:
-        s->prefilled += n;
-        counter_add(&s->en->count.prefilled, n);
         score_prompt(s, first, logits);
-        if (sequence_pending(s) == 0) {
+        s->n_known = known > s->n_known ? known : s->n_known;
+        if (sequence_pending(s) > 0) {
+            break;
+        }
+        if (s->begun) { /* it was parked, and is where it was */
+            next_token(s, last_row(s, logits), now_ns);
+        } else {
             prefilled(s, last_row(s, logits), now_ns);
         }
         break;
     case SEQ_DECODE:
+        s->n_known = known;
         next_token(s, last_row(s, logits), now_ns);
         break;
     case SEQ_TAIL:
         end(s, now_ns);
         break;
     case SEQ_QUEUED:
-        assert(!"a queued sequence computes nothing");
+    case SEQ_PARKED:
+    case SEQ_RESTORE:
+        assert(!"it computes nothing");
         break;
     }
 }

@@ -16,6 +16,7 @@ status session_open(engine *en, session **out)
         return ST_NOMEM;
     }
     s->en = en;
+    s->owner = ++en->n_tickets;
     s->last_used = en->step_no;
     s->next = en->sessions;
     if (s->next) {
@@ -34,7 +35,7 @@ void session_close(session *s)
     }
     engine *en = s->en;
     assert(s->n_requests == 0);
-    resident_release(&s->kv, en->pages);
+    session_lose_lane(s);
     if (s->prev) {
         s->prev->next = s->next;
     } else {
@@ -59,8 +60,30 @@ status session_reset(session *s)
 void session_reclaim(session *s)
 {
     assert(!s->active);
-    resident_truncate(&s->kv, s->en->pages, 0);
-    engine_note_pages(s->en);
+    if (s->lane) {
+        resident_truncate(&s->lane->kv, s->en->pages, 0);
+        engine_note_pages(s->en);
+    }
+}
+
+void session_lose_lane(session *s)
+{
+    assert(!s->active);
+    if (s->lane) {
+        (void)lanes_release(s->en->lanes, s->owner);
+        s->lane = NULL;
+        engine_note_pages(s->en);
+    }
+}
+
+size_t session_pages(const session *s)
+{
+    return s->lane ? s->lane->kv.n_pages : 0;
+}
+
+uint64_t session_owner(const session *s)
+{
+    return s->owner;
 }
 
 bool session_busy(const session *s)
@@ -75,8 +98,8 @@ bool session_dirty(const session *s)
 
 const int32_t *session_resident(const session *s, size_t *n)
 {
-    *n = s->kv.ids.len;
-    return s->kv.ids.data;
+    *n = s->lane ? s->lane->kv.ids.len : 0;
+    return s->lane ? s->lane->kv.ids.data : NULL;
 }
 
 int32_t session_would_reuse(const session *s, const int32_t *prompt, size_t n_prompt)
@@ -97,11 +120,11 @@ reset_reason session_match(const session *s, bool warm, const int32_t *prompt, s
     if (s->dirty) {
         return RESET_DIRTY;
     }
-    size_t n_resident = s->kv.ids.len;
+    size_t n_resident = s->lane ? s->lane->kv.ids.len : 0;
     if (n_resident == 0) {
         return RESET_NEW;
     }
-    size_t shared = resident_shared(&s->kv, prompt, n);
+    size_t shared = resident_shared(&s->lane->kv, prompt, n);
     if (shared == n_resident && shared < n) {
         *reuse = shared;
         return RESET_EXACT_PREFIX;

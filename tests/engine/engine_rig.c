@@ -36,6 +36,8 @@ void rig_open(engine_rig *r, const rig_config *cfg)
                         .n_pages = cfg->n_pages,
                         .prefill_chunk = cfg->chunk,
                         .max_sequences = cfg->max_sequences,
+                        .park_bytes = cfg->park_bytes,
+                        .max_step_ns = cfg->max_step_ns,
                         .warm = !cfg->cold,
                         .before_step = cfg->before_step,
                         .before_step_ctx = cfg->before_step_ctx};
@@ -51,9 +53,24 @@ engine_stats rig_stats(const engine_rig *r)
     return st;
 }
 
+static void expect_books(const engine_rig *r)
+{
+    const char *why;
+    if (!engine_check(r->en, &why)) {
+        fail_msg("the engine's books: %s", why);
+    }
+}
+
+void rig_step(engine_rig *r)
+{
+    engine_step(r->en);
+    expect_books(r);
+}
+
 void rig_close(engine_rig *r)
 {
     engine_stats st = rig_stats(r);
+    expect_books(r);
     assert_int_equal(engine_running(r->en), 0);
     assert_int_equal(st.sequences, 0);
     assert_int_equal(st.sessions, 0);
@@ -121,6 +138,14 @@ static void on_done(void *ctx, const gen_result *g)
     l->n_done++;
     l->result = *g;
     snprintf(l->guard, sizeof l->guard, "%s", g->guard);
+    l->has_labels = g->label_logprobs != NULL;
+    l->has_embedding = g->embedding != NULL;
+    if (l->has_labels) {
+        memcpy(l->labels, g->label_logprobs, l->n_labels * sizeof *l->labels);
+    }
+    if (l->has_embedding) {
+        memcpy(l->embedding, g->embedding, l->rig->model.shape.n_embd * sizeof *l->embedding);
+    }
     assert_int_equal(ivec_append(&l->result_ids, g->ids, g->n_ids), ST_OK);
     assert_int_equal(buf_append(&l->text, g->tail_text, g->tail_text_len), ST_OK);
     assert_int_equal(buf_append(&l->tail, g->tail_text, g->tail_text_len), ST_OK);
@@ -197,7 +222,7 @@ void rig_drain(engine_rig *r)
 {
     for (int i = 0; engine_running(r->en) > 0; i++) {
         assert_true(i < 100000);
-        engine_step(r->en);
+        rig_step(r);
     }
 }
 

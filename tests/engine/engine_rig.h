@@ -11,7 +11,8 @@
 #include "engine/engine.h"
 #include "engine/fake_model.h"
 
-#define RIG_VOCAB 300
+#define RIG_VOCAB         300
+#define RIG_MAX_EMBEDDING 64
 
 typedef struct rig_config {
     int32_t n_ctx;
@@ -19,8 +20,10 @@ typedef struct rig_config {
     size_t chunk;
     size_t max_rows;
     size_t max_sequences;
-    size_t logit_rows;                                                                /* 0 = max_sequences */
-    bool cold;                                                                        /* no reuse */
+    size_t logit_rows; /* 0 = max_sequences */
+    bool cold;         /* no reuse */
+    size_t park_bytes;
+    uint64_t max_step_ns;
     const tokenizer *tok;                                                             /* NULL = none */
     void (*before_step)(void *ctx, const step_row *rows, size_t n, bool any_prefill); /* NULL = nothing */
     void *before_step_ctx;
@@ -49,7 +52,11 @@ typedef struct reply_log {
     size_t flag_after;   /* sets flag likewise */
     atomic_bool *flag;
     sequence *seq;
+    size_t n_labels; /* of the request */
     /* What was told. */
+    bool has_labels, has_embedding;
+    float labels[GEN_MAX_LABELS];
+    float embedding[RIG_MAX_EMBEDDING];
     ivec ids;
     buf text;          /* joined, the tail included */
     buf tail;          /* that of the result alone */
@@ -73,6 +80,7 @@ bool log_over(const reply_log *l);
 gen_request rig_request(reply_log *l, const int32_t *prompt, size_t n_prompt, int32_t max_new);
 void rig_submit(engine_rig *r, const gen_request *q, reply_log *l);
 status rig_refused(engine_rig *r, const gen_request *q, err *e); /* submits; must not succeed */
+void rig_step(engine_rig *r);  /* one step; fails the test if the engine's books do not agree after it */
 void rig_drain(engine_rig *r); /* steps until nothing runs; fails the test after 100,000 */
 /* All of it: submit, drain. */
 void rig_generate(engine_rig *r, const gen_request *q, reply_log *l);

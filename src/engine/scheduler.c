@@ -1,0 +1,373 @@
+/*
+ * The scheduler: who ends, who comes in, who gives way and who computes how much in the next step (DESIGN 6). It
+ * moves no sequence itself but through the arrows of engine_int.h, and its choices are those of policy.h.
+ */
+#include <assert.h>
+
+#include "engine/engine_int.h"
+
+#define ROWS_STEP 32
+
+/* Sweeping: cancel and deadline, in every state */
+
+void scheduler_sweep(engine *en, uint64_t now_ns)
+{
+    for (sequence *s = en->first, *next; s; s = next) {
+        next = s->next;
+        if (s->state == SEQ_TAIL && !s->held) {
+            continue; /* sealed, one row from its end */
+        }
+        if (sequence_cancelled(s) || sequence_overdue(s, now_ns)) {
+            sequence_cut(s, now_ns);
+        }
+    }
+}
+
+/* Room: pages and lanes that idle sessions give up */
+
+/* The idle session whose memory serves best elsewhere: the one not used for longest. */
+static session *oldest_idle(const engine *en, const session *except, bool with_pages)
+{
+    session *oldest = NULL;
+    for (session *s = en->sessions; s; s = s->next) {
+        bool has = with_pages ? session_pages(s) > 0 : s->lane != NULL;
+        if (s != except && !s->active && has && (!oldest || s->last_used < oldest->last_used)) {
+            oldest = s;
+        }
+    }
+    return oldest;
+}
+
+/* Makes sure of n_pages beyond what is promised; false, and nothing changed, if that cannot be had now. */
+static bool make_room(engine *en, size_t n_pages, const session *except)
+{
+    size_t in_reach = page_pool_available(en->pages) - en->promised_pages;
+    for (const session *s = en->sessions; s && in_reach < n_pages; s = s->next) {
+        in_reach += s != except && !s->active ? session_pages(s) : 0;
+    }
+    if (in_reach < n_pages) {
+        return false;
+    }
+    while (page_pool_available(en->pages) - en->promised_pages < n_pages) {
+        session_reclaim(oldest_idle(en, except, true));
+    }
+    return true;
+}
+
+/* Whether a lane that is taken now will be free by itself some day. */
+static bool lane_will_come(const engine *en)
+{
+    for (size_t i = 0; i < en->n_active; i++) {
+        if (!en->active[i]->session) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The lane for s: its session's, or a new one. ST_CAPACITY: it must wait for one. When all lanes are with idle
+ * sessions the one unused for longest gives up its own, or nobody would ever come in. */
+static status lane_for(engine *en, sequence *s, lane **out)
+{
+    if (s->session && s->session->lane) {
+        *out = s->session->lane;
+        return ST_OK;
+    }
+    uint64_t owner = s->session ? s->session->owner : s->ticket;
+    status st = lanes_acquire(en->lanes, owner, s->session != NULL, out);
+    if (st == ST_CAPACITY && !lane_will_come(en)) {
+        session *idle = oldest_idle(en, s->session, false);
+        if (idle) {
+            session_lose_lane(idle);
+            st = lanes_acquire(en->lanes, owner, s->session != NULL, out);
+        }
+    }
+    if (st == ST_OK && s->session) {
+        s->session->lane = *out;
+    }
+    return st;
+}
+
+/* Coming back */
+
+/* The parked one that is next, or NULL. */
+static sequence *next_parked(engine *en)
+{
+    sequence **of = en->order; /* scratch until the plan is made */
+    size_t n = 0;
+    for (size_t i = 0; i < en->n_active; i++) {
+        sequence *s = en->active[i];
+        if (s->state == SEQ_PARKED) {
+            en->parked[n] = (policy_parked){.n_tokens = s->history.len, .since = s->parked, .held = s->held};
+            of[n++] = s;
+        }
+    }
+    size_t pick = policy_resume(en->parked, n);
+    return pick == POLICY_NONE ? NULL : of[pick];
+}
+
+/* Resumes those that fit. Returns whether one has waited so long that nobody may come in before it. */
+static bool resume_parked(engine *en, uint64_t now_ns)
+{
+    sequence *s;
+    bool late = false;
+    while ((s = next_parked(en)) != NULL) {
+        size_t need = resident_pages_for(sequence_reserves(s));
+        if (!make_room(en, need, NULL)) {
+            break;
+        }
+        sequence_resume(s, need);
+    }
+    for (size_t i = 0; i < en->n_active; i++) {
+        s = en->active[i];
+        late = late || (s->state == SEQ_PARKED && !s->held && now_ns - s->waits_ns >= POLICY_PASS_NS);
+    }
+    return late;
+}
+
+bool scheduler_restore(engine *en)
+{
+    size_t n_pages = ENGINE_RESTORE_BYTES / page_pool_page_bytes(en->pages);
+    size_t left = n_pages > 0 ? n_pages : 1;
+    bool any = false;
+    for (size_t i = 0; i < en->n_active && left > 0; i++) {
+        if (en->active[i]->state == SEQ_RESTORE) {
+            left -= sequence_restore(en->active[i], left);
+            any = true;
+        }
+    }
+    return any;
+}
+
+/* Admission */
+
+/* false: it must wait for a lane or for pages. */
+static bool try_admit(engine *en, sequence *s, uint64_t now_ns)
+{
+    size_t reuse;
+    bool warm = en->cfg.warm && !s->prompt_probs; /* whoever asks about each row gets each computed */
+    reset_reason reason = session_match(s->session, warm, s->history.data, s->n_prompt, &reuse);
+    size_t kept = resident_pages_for(reuse);
+    size_t freed = s->session ? session_pages(s->session) - kept : 0; /* given back by the reset */
+    size_t need = resident_pages_for(sequence_reserves(s));
+    size_t more = need - kept;
+    if (more > freed && !make_room(en, more - freed, s->session)) {
+        return false;
+    }
+    lane *l;
+    if (lane_for(en, s, &l) != ST_OK) {
+        return false;
+    }
+    sequence_admit(s, l, reason, reuse, need, now_ns);
+    return true;
+}
+
+static bool may_be_tried(engine *en, sequence *s)
+{
+    if (s->state != SEQ_QUEUED || s->tried == en->n_looks) {
+        return false;
+    }
+    if (s->session) {
+        bool first = s->session->looked_at != en->n_looks || s->session->first_waiting == s;
+        if (first) {
+            s->session->looked_at = en->n_looks;
+            s->session->first_waiting = s;
+        }
+        if (!first || s->session->active) {
+            return false;
+        }
+    }
+    return !s->held;
+}
+
+static sequence *next_queued(engine *en, uint64_t now_ns)
+{
+    sequence *best = NULL;
+    policy_waiting w, best_w = {0};
+    for (sequence *s = en->first; s; s = s->next) {
+        if (may_be_tried(en, s)) {
+            w = (policy_waiting){s->priority, now_ns - s->waits_ns, s->ticket};
+            if (!best || policy_before(&w, &best_w)) {
+                best = s;
+                best_w = w;
+            }
+        }
+    }
+    return best;
+}
+
+void scheduler_admit(engine *en, uint64_t now_ns)
+{
+    bool closed = resume_parked(en, now_ns);
+    en->n_looks++;
+    for (size_t tries = 0; !closed && tries < ENGINE_TRIES && en->n_active < en->n_sequences &&
+                           en->n_active < en->cfg.max_sequences;
+         tries++) {
+        sequence *s = next_queued(en, now_ns);
+        if (!s) {
+            break;
+        }
+        s->tried = en->n_looks;
+        if (!try_admit(en, s, now_ns)) {
+            closed = now_ns - s->waits_ns >= POLICY_PASS_NS;
+        }
+    }
+}
+
+/* The plan */
+
+static size_t rows_wanted(const sequence *s)
+{
+    bool computes = s->state == SEQ_PREFILL || s->state == SEQ_DECODE || s->state == SEQ_TAIL;
+    size_t n = sequence_pending(s);
+    if (!computes || s->held) {
+        return 0;
+    }
+    return n < s->step_limit ? n : s->step_limit;
+}
+
+/*
+ * How many rows each may have. Each running sequence can want one row of logits; those that are left are for
+ * prompts that want one with every row, in equal parts.
+ */
+static void limit_rows(engine *en)
+{
+    size_t n_all_rows = 0;
+    for (size_t i = 0; i < en->n_active; i++) {
+        n_all_rows += en->active[i]->state == SEQ_PREFILL && en->active[i]->prompt_probs;
+    }
+    size_t share = n_all_rows > 0 ? (en->cfg.ops.max_logit_rows - en->n_active) / n_all_rows : 0;
+    for (size_t i = 0; i < en->n_active; i++) {
+        sequence *s = en->active[i];
+        bool all_rows = s->state == SEQ_PREFILL && s->prompt_probs;
+        s->step_limit = all_rows && 1 + share < en->cfg.prefill_chunk ? 1 + share : en->cfg.prefill_chunk;
+    }
+}
+
+static uint64_t positions_of(size_t first, size_t n_rows)
+{
+    return (uint64_t)n_rows * first + (uint64_t)n_rows * (n_rows + 1) / 2;
+}
+
+/* How many rows of prompts this step may have beside the replies in `base`: what the batch holds, and what time
+ * allows. eldest: the position of the first prompt. */
+static size_t prompt_room(const engine *en, const step_shape *base, size_t eldest)
+{
+    size_t room = en->cfg.ops.max_rows - base->rows;
+    if (en->cfg.max_step_ns == 0) {
+        return room;
+    }
+    size_t known = en->largest_chunk * 4 > ENGINE_FIRST_CHUNK ? en->largest_chunk * 4 : ENGINE_FIRST_CHUNK;
+    uint64_t budget = en->cfg.max_step_ns;
+    if (base->rows > 0) { /* replies wait for about one and a half of their own steps more */
+        uint64_t own = cost_model_predict(&en->cost, base) / 2 * 5;
+        budget = own < budget ? own : budget;
+    }
+    room = room < known ? room : known;
+    size_t n = cost_model_rows(&en->cost, base, eldest, budget, room);
+    if (n < room && n > ROWS_STEP) {
+        n -= n % ROWS_STEP; /* kernels compute so many rows at a time */
+    }
+    return n > 0 ? n : 1; /* a prompt never stands still */
+}
+
+/* Each reply its row, and prompts what is left for them. */
+static void share_rows(engine *en)
+{
+    step_shape base = {0};
+    size_t n = 0, eldest = 0;
+    limit_rows(en);
+    for (size_t i = 0; i < en->n_active; i++) {
+        sequence *s = en->active[i];
+        size_t want = rows_wanted(s);
+        bool prompt = s->state == SEQ_PREFILL;
+        s->step_rows = prompt ? 0 : want;
+        if (prompt && want > 0) {
+            eldest = n == 0 ? s->kv->ids.len : eldest;
+            en->want[n] = want;
+            en->order[n++] = s;
+        }
+        base.rows += s->step_rows;
+        base.positions += positions_of(s->kv->ids.len, s->step_rows);
+    }
+    if (n > 0) {
+        policy_share_rows(en->want, n, prompt_room(en, &base, eldest), en->got);
+    }
+    for (size_t i = 0; i < n; i++) {
+        en->order[i]->step_rows = en->got[i];
+    }
+}
+
+/* Parks the one that gives way; NULL if there is none. */
+static sequence *preempt_one(engine *en, uint64_t now_ns)
+{
+    for (size_t i = 0; i < en->n_active; i++) {
+        const sequence *s = en->active[i];
+        en->running[i] = (policy_running){.n_generated = sequence_generated(s),
+                                          .admitted = s->admitted,
+                                          .immune = sequence_generated(s) < s->immune_until,
+                                          .held = s->held,
+                                          .can_be_parked = sequence_can_park(s)};
+    }
+    size_t pick = policy_victim(en->running, en->n_active);
+    if (pick == POLICY_NONE) {
+        return NULL;
+    }
+    sequence *victim = en->active[pick];
+    sequence_park(victim, now_ns);
+    victim->step_rows = 0;
+    return victim;
+}
+
+/* Pages for the rows of s in this step. Where nobody has any, somebody gives way, s itself it may be. */
+static void secure_pages(engine *en, sequence *s, uint64_t now_ns)
+{
+    while (s->step_rows > 0) {
+        size_t more = sequence_short_of(s, s->step_rows);
+        if (more == 0 || make_room(en, more, s->session)) {
+            status st = sequence_cover(s, s->step_rows);
+            assert(st == ST_OK);
+            (void)st;
+            return;
+        }
+        if (!preempt_one(en, now_ns)) {
+            s->step_rows = 0; /* it waits; one that is only to be forwarded has no claim */
+            if (s->state == SEQ_TAIL) {
+                sequence_end_short(s, now_ns);
+            }
+            return;
+        }
+    }
+}
+
+size_t scheduler_plan(engine *en, uint64_t now_ns)
+{
+    size_t n = 0;
+    share_rows(en);
+    for (size_t i = 0; i < en->n_active;) { /* in the order admitted: the eldest is served first */
+        sequence *s = en->active[i];
+        size_t before = en->n_active;
+        secure_pages(en, s, now_ns);
+        i += en->n_active == before; /* else s has left, and another stands in its place */
+    }
+    for (size_t i = 0; i < en->n_active; i++) {
+        if (en->active[i]->step_rows > 0) {
+            en->order[n++] = en->active[i];
+        }
+    }
+    return n;
+}
+
+step_shape scheduler_shape(engine *en, size_t n_seqs)
+{
+    step_shape shape = {0};
+    size_t chunk = 0;
+    for (size_t i = 0; i < n_seqs; i++) {
+        const sequence *s = en->order[i];
+        shape.rows += s->step_rows;
+        shape.positions += positions_of(s->kv->ids.len, s->step_rows);
+        chunk += s->state == SEQ_PREFILL ? s->step_rows : 0;
+    }
+    en->largest_chunk = chunk > en->largest_chunk ? chunk : en->largest_chunk;
+    return shape;
+}
