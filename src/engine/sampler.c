@@ -90,7 +90,7 @@ status sampler_new(int32_t n_vocab, const kern_table *kern, sampler **out)
     s->n_vocab = n_vocab;
     s->kern = kern;
     s->n_runs = KERN_TOPS(n) / 16;
-    s->values = mem_alloc_array(n, sizeof *s->values);
+    s->scaled = mem_alloc_array(n, sizeof *s->scaled);
     s->tops = mem_alloc_array(KERN_TOPS(n), sizeof *s->tops);
     s->run_tops = mem_alloc_array(s->n_runs, sizeof *s->run_tops);
     s->terms = mem_alloc_array(n, sizeof *s->terms);
@@ -99,7 +99,7 @@ status sampler_new(int32_t n_vocab, const kern_table *kern, sampler **out)
     s->order = mem_alloc_array(n, sizeof *s->order);
     s->scratch = mem_alloc_array(n, sizeof *s->scratch);
     s->counts = mem_calloc(n, sizeof *s->counts);
-    bool floats = s->values && s->tops && s->run_tops && s->terms && s->picked;
+    bool floats = s->scaled && s->tops && s->run_tops && s->terms && s->picked;
     if (!floats || !s->set || !s->order || !s->scratch || !s->counts) {
         sampler_free(s);
         return ST_NOMEM;
@@ -113,7 +113,7 @@ void sampler_free(sampler *s)
     if (!s) {
         return;
     }
-    mem_free(s->values);
+    mem_free(s->scaled);
     mem_free(s->tops);
     mem_free(s->run_tops);
     mem_free(s->terms);

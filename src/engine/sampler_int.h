@@ -34,9 +34,11 @@ struct sampler {
     size_t n_runs;          /* of KERN_TOPS_RUN tokens */
     const kern_table *kern; /* borrowed */
     pool *lent;             /* borrowed, or NULL */
-    float max;              /* the largest of values */
+    const float
+        *values; /* [n_vocab] after bias and penalties, divided by T: scaled, or the logits as they are */
+    float max;   /* the largest of values */
     /* owned */
-    float *values;    /* [n_vocab] after bias and penalties, divided by T */
+    float *scaled;    /* [n_vocab] */
     float *tops;      /* [16 n_runs] of values */
     float *run_tops;  /* [n_runs] of tops */
     float *terms;     /* [n_vocab] */
@@ -84,13 +86,13 @@ typedef struct candidates {
     size_t n;
     floors from;
     bool nucleus; /* … and of these only what sampler_in_nucleus accepts */
-    float sum;    /* then: of s->terms */
+    double sum;   /* then: about that of s->terms */
 } candidates;
 
 /* The tokens that may be drawn. */
 candidates sampler_candidates(sampler *s, const sampling *params);
 /* Whether fewer tokens than top_p's stand before this one in descending order. */
-bool sampler_in_nucleus(sampler *s, float top_p, float sum, int32_t token);
+bool sampler_in_nucleus(sampler *s, float top_p, double sum, int32_t token);
 /* All that stand before the token. */
 floors sampler_before(const sampler *s, int32_t token);
 

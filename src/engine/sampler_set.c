@@ -203,25 +203,47 @@ static size_t set_cut(sampler *s, size_t n, int32_t last)
 
 /* Softmax */
 
+/* Runs [r0, r1). */
 static void exp_task(void *arg, size_t task, size_t thread)
 {
     sampler *s = arg;
-    size_t r0, r1;
+    double sum = 0;
+    size_t run, r1;
     (void)thread;
-    sampler_part(s, task, &r0, &r1);
-    size_t i0 = r0 * KERN_TOPS_RUN;
-    size_t n = (r1 - 1) * KERN_TOPS_RUN + sampler_run_length(s, r1 - 1) - i0;
-    s->kern->softmax_terms(s->terms + i0, s->values + i0, s->max, n);
+    for (sampler_part(s, task, &run, &r1); run < r1; run++) {
+        size_t i = run * KERN_TOPS_RUN;
+        sum +=
+            (double)s->kern->softmax_terms(s->terms + i, s->values + i, s->max, sampler_run_length(s, run));
+    }
+    s->pass.sum[task] = sum;
+}
+
+static double tasks_sum(const sampler *s)
+{
+    double sum = 0;
+    for (size_t task = 0; task < s->pass.n_tasks; task++) {
+        sum += s->pass.sum[task];
+    }
+    return sum;
+}
+
+/* exp(value - s->max) of all tokens into s->terms; returns about their sum. */
+static double terms_fill(sampler *s)
+{
+    sampler_spread(s, exp_task, s->n_runs, KERN_TOPS_RUN);
+    return tasks_sum(s);
+}
+
+/* The sum of s->terms by rule 6: one addition after the other, so it is left out where about the sum will do. */
+static float terms_sum(const sampler *s)
+{
+    return s->kern->sum_at_least(s->terms, s->values, (size_t)s->n_vocab, -INFINITY);
 }
 
 float sampler_softmax(sampler *s)
 {
-    size_t n = (size_t)s->n_vocab;
-    if (!s->lent) {
-        return s->kern->softmax_terms(s->terms, s->values, s->max, n);
-    }
-    sampler_spread(s, exp_task, s->n_runs, KERN_TOPS_RUN);
-    return s->kern->sum_at_least(s->terms, s->values, n, -INFINITY);
+    terms_fill(s);
+    return terms_sum(s);
 }
 
 /* exp(value - max) of the candidates into s->terms by token id; returns their sum (rule 6, the others left out). */
@@ -262,9 +284,10 @@ static size_t reach(const sampler *s, size_t n, float top_p, float sum)
  *
  * The sum in any order answers unless it is close to top_p. With n terms before the token, each addition below 1
  * rounds by at most 2^-25 and the last one, which may pass 1, by 2^-24: as long as the sum in descending order is
- * below top_p it is within (n + 1) * 2^-25 of the exact sum of the quotients. The sum by runs is within 2^-24 times
- * (33 additions of a lane, 4 of lanes), the terms' quotients within 2^-24: 2^-18 is more than both. Only within that
- * distance are the values sorted.
+ * below top_p it is within (n + 1) * 2^-25 of the exact sum of the quotients. The terms' sum by rule 6, by which they
+ * are divided, is within 2^-24 times the additions of a lane of the exact one; the sums by runs within 2^-24 times 37
+ * and the quotients within 2^-24, for which 2^-18 is more than enough. Only within that distance are the values
+ * sorted.
  */
 
 /* The terms of tokens [i0, i1) of a run whose value is at least this. */
@@ -299,13 +322,9 @@ static void terms_task(void *arg, size_t task, size_t thread)
 /* The terms of all tokens above floors. */
 static double terms_from(sampler *s, const floors *f)
 {
-    double sum = 0;
     s->pass.from = *f;
     sampler_spread(s, terms_task, s->n_runs, KERN_TOPS_RUN);
-    for (size_t task = 0; task < s->pass.n_tasks; task++) {
-        sum += s->pass.sum[task];
-    }
-    return sum;
+    return tasks_sum(s);
 }
 
 floors sampler_before(const sampler *s, int32_t token)
@@ -333,10 +352,10 @@ static size_t pick_before(sampler *s, int32_t token)
 }
 
 /* Whether the probabilities before the token stay below top_p, added in descending order. */
-static bool stays_below(sampler *s, float top_p, float sum, int32_t token)
+static bool stays_below(sampler *s, float top_p, int32_t token)
 {
+    float sum = terms_sum(s), reached = 0.0f;
     size_t n = pick_before(s, token);
-    float reached = 0.0f;
     picked_sort(s, n);
     s->kern->softmax_terms(s->picked, s->picked, s->max, n);
     for (size_t i = 0; i < n && reached < top_p; i++) {
@@ -346,21 +365,21 @@ static bool stays_below(sampler *s, float top_p, float sum, int32_t token)
 }
 
 /* How far from the sum by runs, in probability, the sum of n terms in descending order may be. */
-static double doubt(double n)
+static double doubt(const sampler *s, double n)
 {
-    return (n + 2) * 0x1p-25 + 0x1p-18;
+    return (n + 2) * 0x1p-25 + ((double)s->n_vocab / 16 + 8) * 0x1p-24 + 0x1p-18;
 }
 
-bool sampler_in_nucleus(sampler *s, float top_p, float sum, int32_t token)
+bool sampler_in_nucleus(sampler *s, float top_p, double sum, int32_t token)
 {
     const floors before = sampler_before(s, token);
-    double reached = terms_from(s, &before) / (double)sum, n = (double)s->n_vocab;
+    double reached = terms_from(s, &before) / sum, n = (double)s->n_vocab;
     /* Each of them has at least the token's term, since exp never falls. */
-    double most = reached * (double)sum / (double)s->terms[token] * 1.01 + 1;
-    if (fabs(reached - (double)top_p) > doubt(most < n ? most : n)) {
+    double most = reached * sum / (double)s->terms[token] * 1.01 + 1;
+    if (fabs(reached - (double)top_p) > doubt(s, most < n ? most : n)) {
         return reached < (double)top_p;
     }
-    return stays_below(s, top_p, sum, token);
+    return stays_below(s, top_p, token);
 }
 
 /* The terms of the tokens of the few runs that have at least this value. */
@@ -376,8 +395,11 @@ static double guess_terms(const sampler *s, float least)
 
 /* A floor above which the whole nucleus is: one that a few runs suggest if all confirm it, else none. Drawing from
  * fewer tokens is cheaper. */
-static float nucleus_floor(sampler *s, float top_p, float sum)
+static float nucleus_floor(sampler *s, float top_p, double sum)
 {
+    if (top_p > 0.8f && 4 * sum > (double)s->n_vocab) {
+        return -FLT_MAX; /* flat: the nucleus is most of all */
+    }
     double wanted = guess_terms(s, -FLT_MAX) * (0.75 * (double)top_p + 0.25);
     float low = s->max - GUESS_DEPTH, high = s->max;
     for (int i = 0; i < GUESS_HALVE; i++) {
@@ -386,12 +408,9 @@ static float nucleus_floor(sampler *s, float top_p, float sum)
         low = enough ? mid : low;
         high = enough ? high : mid;
     }
-    if (4 * guess_count(s, low) > 3 * guess_count(s, -FLT_MAX)) {
-        return -FLT_MAX; /* not many fewer */
-    }
     const floors guess = floors_at(low);
-    double reached = terms_from(s, &guess) / (double)sum;
-    return reached > (double)top_p + doubt((double)s->n_vocab) ? low : -FLT_MAX;
+    double reached = terms_from(s, &guess) / sum;
+    return reached > (double)top_p + doubt(s, (double)s->n_vocab) ? low : -FLT_MAX;
 }
 
 /* Candidates */
@@ -427,17 +446,22 @@ static float min_p_floor(float min_p, float max)
     return value_of_key(high);
 }
 
-#define TOP_P_FIRST 64     /* candidates tried at first, … */
-#define TOP_P_HOPE  512.0f /* … unless even as many terms of 1 would be too little */
+#define TOP_P_FIRST 64 /* candidates tried at first */
 
-/* Of all tokens, the shortest run in descending order that reaches top_p. */
+/* Of all tokens, the shortest run in descending order that reaches top_p, if few do; else c->nucleus. */
 static candidates set_top_p(sampler *s, float top_p)
 {
-    candidates c = {.sum = sampler_softmax(s)};
-    if (c.sum * top_p < TOP_P_HOPE) {
+    candidates c = {.sum = terms_fill(s)};
+    double few = 0;
+    if (c.sum * (double)top_p < 8 * TOP_P_FIRST) { /* terms are at most 1 */
         c.n = set_gather(s, floor_of(s, TOP_P_FIRST));
+        for (size_t i = 0; i < c.n; i++) {
+            few += (double)s->terms[s->set[i]];
+        }
+    }
+    if (few / c.sum > (double)top_p - doubt(s, (double)c.n)) {
         set_sort(s, s->values, c.n);
-        size_t taken = reach(s, c.n, top_p, c.sum);
+        size_t taken = reach(s, c.n, top_p, terms_sum(s));
         if (taken <= c.n) {
             c.listed = true;
             c.n = set_cut(s, c.n, s->order[taken - 1]);

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-/* Bias and penalties: on s->values where the logits of the tokens that they touch stand. */
+/* Bias and penalties: on s->scaled where the logits of the tokens that they touch stand. */
 
 static bool too_early(const sampling *p, const sampler_in *in)
 {
@@ -46,11 +46,11 @@ static edits edits_of(const sampling *p, const sampler_in *in)
 static void apply_bias(sampler *s, const sampling *p, const edits *e)
 {
     for (size_t i = 0; i < p->n_bias; i++) {
-        s->values[p->bias[i].token] += p->bias[i].bias;
+        s->scaled[p->bias[i].token] += p->bias[i].bias;
     }
     for (size_t l = 0; l < 2; l++) {
         for (size_t i = 0; i < e->forbidden[l].n; i++) {
-            s->values[e->forbidden[l].ids[i]] = -INFINITY;
+            s->scaled[e->forbidden[l].ids[i]] = -INFINITY;
         }
     }
 }
@@ -60,7 +60,7 @@ static void apply_repetition(sampler *s, const sampling *p, const id_list *windo
 {
     for (size_t i = 0; i < window->n; i++) {
         if (s->counts[window->ids[i]]++ == 0) {
-            float *l = &s->values[window->ids[i]];
+            float *l = &s->scaled[window->ids[i]];
             *l = *l > 0 ? *l / p->repetition_penalty : *l * p->repetition_penalty;
         }
     }
@@ -77,7 +77,7 @@ static void apply_presence(sampler *s, const sampling *p, const id_list *reply)
     for (size_t i = 0; i < reply->n; i++) {
         int32_t *count = &s->counts[reply->ids[i]];
         if (*count > 0) {
-            float *l = &s->values[reply->ids[i]];
+            float *l = &s->scaled[reply->ids[i]];
             *l = fmaf(-(float)*count, p->frequency_penalty, *l - p->presence_penalty);
             *count = 0;
         }
@@ -103,14 +103,14 @@ static void each_edited(sampler *s, const sampling *p, const sampler_in *in, con
 static void edit_begin(sampler *s, const sampler_in *in, float t, int32_t token)
 {
     (void)t;
-    s->values[token] = in->logits[token];
+    s->scaled[token] = in->logits[token];
 }
 
 static void edit_scale(sampler *s, const sampler_in *in, float t, int32_t token)
 {
     (void)in;
     if (s->counts[token]++ == 0) {
-        s->values[token] /= t;
+        s->scaled[token] /= t;
     }
 }
 
@@ -152,12 +152,14 @@ static void scale_task(void *arg, size_t task, size_t thread)
     sampler_part(s, task, &r0, &r1);
     size_t i0 = r0 * KERN_TOPS_RUN;
     size_t n = (r1 - 1) * KERN_TOPS_RUN + sampler_run_length(s, r1 - 1) - i0;
-    s->kern->scale_tops(s->values + i0, s->tops + 16 * r0, s->pass.logits + i0, s->pass.t, n);
+    float *y = s->values == s->scaled ? s->scaled + i0 : NULL;
+    s->kern->scale_tops(y, s->tops + 16 * r0, s->pass.logits + i0, s->pass.t, n);
 }
 
 void sampler_fill(sampler *s, const sampling *params, const sampler_in *in, float t)
 {
     const edits e = edits_of(params, in);
+    s->values = t == 1.0f && !sampler_edits(params, in) ? in->logits : s->scaled;
     s->pass.logits = in->logits;
     s->pass.t = t;
     sampler_spread(s, scale_task, s->n_runs, KERN_TOPS_RUN);

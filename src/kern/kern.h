@@ -146,7 +146,7 @@ typedef struct kern_table {
 
     /* For the sampler (rule 7). No NaN in x. y may be x. */
     /* y = x / t, t > 0, and tops [KERN_TOPS(n)]: tops[16 g + l] is the largest of y[KERN_TOPS_RUN g + l + 16 j]
-     * over all j of the run, -inf where it has none. */
+     * over all j of the run, -inf where it has none. y NULL: the tops alone. */
     void (*scale_tops)(float *y, float *tops, const float *x, float t, size_t n);
     /* y[i] = exp(x[i] - max); returns their sum by rule 6. */
     float (*softmax_terms)(float *y, const float *x, float max, size_t n);

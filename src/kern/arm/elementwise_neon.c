@@ -157,7 +157,9 @@ void scale_tops_neon(float *y, float *tops, const float *x, float t, size_t n)
         for (; i + 16 <= end; i += 16) {
             for (size_t v = 0; v < 4; v++) {
                 float32x4_t scaled = vdivq_f32(vld1q_f32(x + i + 4 * v), by);
-                vst1q_f32(y + i + 4 * v, scaled);
+                if (y) {
+                    vst1q_f32(y + i + 4 * v, scaled);
+                }
                 top[v] = vmaxq_f32(top[v], scaled);
             }
         }
@@ -165,8 +167,11 @@ void scale_tops_neon(float *y, float *tops, const float *x, float t, size_t n)
             vst1q_f32(tops + 4 * v, top[v]);
         }
         for (; i < end; i++) {
-            y[i] = x[i] / t;
-            tops[i % 16] = y[i] > tops[i % 16] ? y[i] : tops[i % 16];
+            const float scaled = x[i] / t;
+            tops[i % 16] = scaled > tops[i % 16] ? scaled : tops[i % 16];
+            if (y) {
+                y[i] = scaled;
+            }
         }
     }
 }

@@ -26,8 +26,11 @@ void scale_tops_ref(float *y, float *tops, const float *x, float t, size_t n)
     }
     for (size_t i = 0; i < n; i++) {
         float *top = &tops[i / KERN_TOPS_RUN * 16 + i % 16];
-        y[i] = x[i] / t;
-        *top = y[i] > *top ? y[i] : *top;
+        const float v = x[i] / t;
+        *top = v > *top ? v : *top;
+        if (y) {
+            y[i] = v;
+        }
     }
 }
 

@@ -29,14 +29,18 @@ void scale_tops_avx2(float *y, float *tops, const float *x, float t, size_t n)
             for (size_t h = 0; h < 2; h++) {
                 __m256 v = _mm256_loadu_ps(x + i + 8 * h);
                 v = divide ? _mm256_div_ps(v, by) : v;
-                _mm256_storeu_ps(y + i + 8 * h, v);
+                if (y) {
+                    _mm256_storeu_ps(y + i + 8 * h, v);
+                }
                 top[h] = _mm256_max_ps(top[h], v);
             }
         }
         for (size_t h = 0; i < end; i += 8, h++) { /* the last run ends in less than sixteen */
             size_t m = lanes_left(end, i);
             __m256 v = _mm256_div_ps(v8_load_n(x + i, m), by);
-            v8_store_n(y + i, m, v);
+            if (y) {
+                v8_store_n(y + i, m, v);
+            }
             top[h] = _mm256_max_ps(top[h], first_of(v, m));
         }
         _mm256_storeu_ps(tops, top[0]);

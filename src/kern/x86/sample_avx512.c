@@ -22,7 +22,9 @@ void scale_tops_avx512(float *y, float *tops, const float *x, float t, size_t n)
             const __mmask16 lanes = lanes_at(n, i);
             __m512 v = _mm512_maskz_loadu_ps(lanes, x + i);
             v = divide ? _mm512_div_ps(v, by) : v;
-            _mm512_mask_storeu_ps(y + i, lanes, v);
+            if (y) {
+                _mm512_mask_storeu_ps(y + i, lanes, v);
+            }
             top = _mm512_mask_max_ps(top, lanes, top, v);
         }
         _mm512_storeu_ps(tops, top);
