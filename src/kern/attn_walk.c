@@ -113,13 +113,40 @@ static const unsigned char *after_values(const kern_attn *a, const span *s, size
     return i < s->last ? ahead_of(a, s->page0 + i + 1, a->layer->v_bytes, head) : s->after ? s->after : head;
 }
 
+#define LINE 64 /* bytes */
+
+/* n floats as they are. */
+static void floats_copy(float *room, const unsigned char *from, size_t n, const unsigned char *ahead)
+{
+    for (size_t i = 0; i < n * sizeof(float); i += LINE) {
+        __builtin_prefetch(ahead + i, 0, 2); /* into the second cache */
+    }
+    memcpy(room, from, n * sizeof(float));
+}
+
+/* The K, or V, of a page as fp32: dim values of each of its positions. */
+static void widen(const walk *w, float *room, const unsigned char *from, size_t dim, bool keys,
+                  const unsigned char *ahead)
+{
+    kv_type type = w->a->type;
+    if (type == KV_F32) {
+        floats_copy(room, from, dim * KV_PAGE_TOKENS, ahead);
+    } else if (type != KV_Q8_0) {
+        w->ops->halves(room, from, dim * KV_PAGE_TOKENS, type, ahead);
+    } else if (keys) {
+        w->ops->code_keys(room, from, dim, ahead);
+    } else {
+        w->ops->code_values(room, from, dim, ahead);
+    }
+}
+
 /* Page number i of the span: its K. */
 static const float *page_keys(const walk *w, span *s, size_t i)
 {
     const kern_attn *a = w->a;
     float *k = w->k + (w->pages > 1 ? i * KV_PAGE_TOKENS * a->layer->k_dim : 0);
     if (!s->k_there[i]) {
-        w->ops->keys(k, head_of(a, s->page0 + i), a->layer->k_dim, a->type, after_keys(a, s, i));
+        widen(w, k, head_of(a, s->page0 + i), a->layer->k_dim, true, after_keys(a, s, i));
         s->k_there[i] = w->pages > 1;
     }
     return k;
@@ -138,8 +165,7 @@ static const float *page_values(const walk *w, span *s, size_t i)
         w->ops->turn(v, page_keys(w, s, i), a->layer->v_dim);
         return v;
     }
-    w->ops->values(v, head_of(a, s->page0 + i) + a->layer->v_bytes, a->layer->v_dim, a->type,
-                   after_values(a, s, i));
+    widen(w, v, head_of(a, s->page0 + i) + a->layer->v_bytes, a->layer->v_dim, false, after_values(a, s, i));
     return v;
 }
 

@@ -18,12 +18,14 @@
 typedef struct attn_ops {
     size_t block; /* query heads done at once, at most ATTN_BLOCK_MAX */
     /*
-     * The K, or the V, of one head of a page as fp32 into room: [k_dim][32], [32][v_dim]. For each line that is read
-     * the same line from ahead on is fetched into the second cache: one for one, since bursts are dropped.
+     * The K, or the V, of one head of a page as fp32 into room: [k_dim][32], [32][v_dim]; n values of F16 or BF16, of
+     * which both lie alike, and either of Q8_0. For each line that is read the same line from ahead on is fetched into
+     * the second cache: one for one, since bursts are dropped.
      */
-    void (*keys)(float *room, const unsigned char *k, size_t k_dim, kv_type type, const unsigned char *ahead);
-    void (*values)(float *room, const unsigned char *v, size_t v_dim, kv_type type,
+    void (*halves)(float *room, const unsigned char *from, size_t n, kv_type type,
                    const unsigned char *ahead);
+    void (*code_keys)(float *room, const unsigned char *k, size_t k_dim, const unsigned char *ahead);
+    void (*code_values)(float *room, const unsigned char *v, size_t v_dim, const unsigned char *ahead);
     /* K [k_dim][32] -> V [32][v_dim], its first v_dim rows turned */
     void (*turn)(float *v, const float *k, size_t v_dim);
     /* Dot products of n <= block query heads with the 32 positions, times scale: q [k_dim][n], p rows

@@ -41,12 +41,21 @@ MM_INLINE void halves_widen(float *out, const unsigned char *from, size_t n, kv_
     }
 }
 
+static void halves(float *room, const unsigned char *from, size_t n, kv_type type, const unsigned char *ahead)
+{
+    if (type == KV_F16) {
+        halves_widen(room, from, n, KV_F16, ahead);
+    } else {
+        halves_widen(room, from, n, KV_BF16, ahead);
+    }
+}
+
 MM_INLINE __m256 codes_widen(__m128i q, __m256 scale)
 {
     return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q)), scale);
 }
 
-static void codes_widen_k(float *out, const unsigned char *from, size_t dim, const unsigned char *ahead)
+static void code_keys(float *out, const unsigned char *from, size_t dim, const unsigned char *ahead)
 {
     const unsigned char *codes = from + kv_q8_scale_bytes(dim);
     for (size_t d = 0; d < dim; d++, codes += KV_PAGE_TOKENS) {
@@ -61,7 +70,7 @@ static void codes_widen_k(float *out, const unsigned char *from, size_t dim, con
     }
 }
 
-static void codes_widen_v(float *out, const unsigned char *from, size_t dim, const unsigned char *ahead)
+static void code_values(float *out, const unsigned char *from, size_t dim, const unsigned char *ahead)
 {
     const unsigned char *codes = from + kv_q8_scale_bytes(dim);
     const unsigned char *scale = from;
@@ -77,42 +86,6 @@ static void codes_widen_v(float *out, const unsigned char *from, size_t dim, con
             fetch(ahead + j * dim + d);
         }
         scale += (dim + KV_BLOCK - 1) / KV_BLOCK * sizeof(uint16_t);
-    }
-}
-
-static void floats_copy(float *out, const unsigned char *from, size_t dim, const unsigned char *ahead)
-{
-    size_t n = dim * KV_PAGE_TOKENS * sizeof(float);
-    for (size_t i = 0; i < n; i += LINE) {
-        fetch(ahead + i);
-    }
-    memcpy(out, from, n);
-}
-
-static void keys(float *room, const unsigned char *k, size_t k_dim, kv_type type, const unsigned char *ahead)
-{
-    switch (type) {
-    case KV_F32:
-        floats_copy(room, k, k_dim, ahead);
-        break;
-    case KV_F16:
-        halves_widen(room, k, k_dim * KV_PAGE_TOKENS, KV_F16, ahead);
-        break;
-    case KV_BF16:
-        halves_widen(room, k, k_dim * KV_PAGE_TOKENS, KV_BF16, ahead);
-        break;
-    default:
-        codes_widen_k(room, k, k_dim, ahead);
-    }
-}
-
-static void values(float *room, const unsigned char *v, size_t v_dim, kv_type type,
-                   const unsigned char *ahead)
-{
-    if (type == KV_Q8_0) {
-        codes_widen_v(room, v, v_dim, ahead);
-    } else {
-        keys(room, v, v_dim, type, ahead);
     }
 }
 
@@ -427,8 +400,9 @@ static void divide(float *out, const float *o, float l, size_t v_dim)
 
 static const attn_ops ops = {
     .block = BLOCK,
-    .keys = keys,
-    .values = values,
+    .halves = halves,
+    .code_keys = code_keys,
+    .code_values = code_values,
     .turn = attn_turn_avx2,
     .scores = scores,
     .largest = largest,
