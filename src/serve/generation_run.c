@@ -421,6 +421,7 @@ static status fill(generation_run *r, generation *g, err *e)
                             .created_s = r->entry.created_ms / 1000};
     g->common.has_now = true;
     g->common.now_ms = r->entry.created_ms;
+    g->common.cache_namespace = keys_namespace(r->api->keys, r->entry.key);
     r->timer = evtimer_new(r->api->base, run_wait_over, r);
     if (!r->timer) {
         return err_set(e, ST_NOMEM, NULL, "out of memory");

@@ -222,3 +222,9 @@ const char *keys_name(const keys *k, uint32_t index)
 {
     return k->rows[index - 1].name;
 }
+
+wire_string keys_namespace(const keys *k, uint32_t index)
+{
+    const char *name = k && index != KEYS_ANONYMOUS ? keys_name(k, index) : "";
+    return (wire_string){name, strlen(name)};
+}

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "wire/text.h"
 
 #define KEYS_MAX_ROWS       10000
 #define KEYS_MAX_NAME       47
@@ -31,5 +32,8 @@ void keys_free(keys *k);
  * the row. */
 bool keys_find(const keys *k, const char *authorization, const char *x_api_key, uint32_t *index);
 const char *keys_name(const keys *k, uint32_t index); /* an index that keys_find gave */
+/* The cache_namespace of its requests: what a worker keeps of them is found by those of the same key only. k may be
+ * NULL, index KEYS_ANONYMOUS: the common one. Borrowed. */
+wire_string keys_namespace(const keys *k, uint32_t index);
 
 #endif

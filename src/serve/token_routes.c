@@ -179,6 +179,7 @@ static status make_job(const api_context *api, token_run *r, wire_op op, read_fn
         q.id = (wire_string){r->job.id, strlen(r->job.id)};
         q.has_now = op == WIRE_RENDER;
         q.now_ms = clock_wall_ms(api->clock);
+        q.cache_namespace = keys_namespace(api->keys, r->job.key);
         st = wire_request_put(&r->job.line, &q);
         if (st != ST_OK) {
             err_set(e, st, NULL, "out of memory");

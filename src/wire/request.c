@@ -247,6 +247,7 @@ wire_request wire_request_default(wire_op op)
         .op = op,
         .session_id = {"", 0},
         .parse_special = op == WIRE_TOKENIZE || op == WIRE_COUNT,
+        .cache_namespace = {"", 0},
         .parallel_tool_calls = true,
         .reasoning_budget = -1,
         .max_new_tokens = -1,

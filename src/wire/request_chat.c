@@ -302,8 +302,8 @@ static bool check_final_message(request_decoder *d)
 }
 
 static const char *const conversation[] = {
-    "tools",     "tool_choice", "parallel_tool_calls",   "template_kwargs",
-    "reasoning", "now",         "continue_final_message"};
+    "tools",     "tool_choice", "parallel_tool_calls",    "template_kwargs",
+    "reasoning", "now",         "continue_final_message", "cache_namespace"};
 
 bool request_check_conversation(request_decoder *d, const json *o)
 {

@@ -794,6 +794,15 @@ class Keys(unittest.TestCase):
         for path in "/health", "/ready", "/metrics":
             self.assertEqual(self.d.ask("GET", path)[0], 200)
 
+    def test_namespaces(self):
+        """What a worker keeps of a key's requests is that key's (FAILURES P7)."""
+        talk = {"messages": [{"role": "user", "content": "request"}]}
+        for headers, name in (self.ann, "ann"), (self.bob, "bob"):
+            lines = [self.d.complete("request", headers=headers)[2]["choices"][0]["text"],
+                     self.d.ask("POST", "/v1/chat/completions", talk, headers)[2]["choices"][0]["message"]["content"],
+                     self.d.ask("POST", "/apply-template", talk, headers)[2]["prompt"]]
+            self.assertEqual([json.loads(line)["cache_namespace"] for line in lines], [name] * 3)
+
     def test_before_the_body(self):
         s = self.d.raw(b"POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Length: 5000000\r\nExpect: 100-continue\r\n\r\n")
         self.assertTrue(s.recv(1000).startswith(b"HTTP/1.1 401 "))

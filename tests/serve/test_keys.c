@@ -50,6 +50,10 @@ static void test_find(void **state)
     }
     assert_string_equal(keys_name(k, 1), "ann");
     assert_string_equal(keys_name(k, 2), "bob");
+    assert_string_equal(keys_namespace(k, 2).data, "bob");
+    assert_int_equal(keys_namespace(k, 2).len, 3);
+    assert_int_equal(keys_namespace(k, KEYS_ANONYMOUS).len, 0);
+    assert_int_equal(keys_namespace(NULL, KEYS_ANONYMOUS).len, 0);
     keys_free(k);
 }
 

@@ -114,6 +114,7 @@ static inline bool same_conversation(const wire_request *a, const wire_request *
 static inline bool same_request(const wire_request *a, const wire_request *b)
 {
     return a->op == b->op && same_string(a->id, b->id) && same_string(a->session_id, b->session_id) &&
+           same_string(a->cache_namespace, b->cache_namespace) &&
            a->cancel_request_id == b->cancel_request_id && same_segments(a, b) && same_lists(a, b) &&
            same_conversation(a, b) && a->add_special == b->add_special &&
            a->parse_special == b->parse_special && a->max_new_tokens == b->max_new_tokens &&

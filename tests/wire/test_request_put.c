@@ -148,6 +148,10 @@ static const char *const lines[] = {
     CHAT "\"reasoning\":{\"budget\":2147483647,\"effort\":\"high\",\"enabled\":false}}",
     CHAT "\"reasoning\":{\"budget\":-1,\"enabled\":true}}",
     "{\"id\":\"r\",\"op\":\"chat\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":"
+    CHAT "\"cache_namespace\":\"tenant \\u0000\"}",
+    "{\"id\":\"r\",\"prompt\":\"a\",\"cache_namespace\":\"n\"}",
+    "{\"id\":\"r\",\"op\":\"render\",\"messages\":[{\"role\":\"user\"}],\"cache_namespace\":\"n\"}",
+    "{\"id\":\"r\",\"op\":\"count\",\"messages\":[{\"role\":\"user\"}],\"cache_namespace\":\"n\"}",
     "\"a\"}]},"
     "{\"role\":\"assistant\",\"content\":null,\"reasoning_content\":\"r\",\"tool_calls\":[{\"id\":\"c\","
     "\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\"}}]},{\"role\":\"tool\","
