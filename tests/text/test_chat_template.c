@@ -207,6 +207,116 @@ static void test_final_message(void **state)
     }
 }
 
+/* What is known stands in for its stretch; what is between is tokenised by itself, with the space that SentencePiece puts
+ * behind tokens, and before no text that goes on. The judge: what lies between, encoded alone. */
+static void test_splices(void **state)
+{
+    for (int bpe = 0; bpe < 2; bpe++) {
+        toys y = toy(bpe, true);
+        chat_text text = {0};
+        chat_template *t = NULL;
+        ivec ids = {0}, want = {0};
+        const int32_t said[] = {y.end, 7, 7}, other[] = {9};
+        /* <|im_start|>us us us<|im_end|>: "s us" of the content is known, as two turns */
+        assert_int_equal(chat_template_new(EVERY, strlen(EVERY), y.t, &t, NULL), ST_OK);
+        lay_out(&y, EVERY, "[{\"role\":\"user\",\"content\":\"s us us\"}]", false, &text, &ids);
+        assert_string_equal(buf_str(&text.text), "<|im_start|>us us us<|im_end|>");
+        size_t from = strlen("<|im_start|>us");
+        const chat_splice splices[] = {{from, from + 1, said, 3}, {from + 3, from + 4, other, 1}};
+        ivec_reset(&ids);
+        assert_int_equal(chat_template_encode_spliced(t, &text, splices, 2, &ids), ST_OK);
+
+        unsigned goes_on = bpe ? 0 : TOKENIZE_NO_PREFIX;
+        assert_int_equal(ivec_push(&want, y.bos), ST_OK);
+        assert_int_equal(ivec_push(&want, y.start), ST_OK);
+        assert_int_equal(tokenizer_encode(y.t, "us", 2, 0, &want), ST_OK); /* behind a token */
+        assert_int_equal(ivec_append(&want, said, 3), ST_OK);
+        assert_int_equal(tokenizer_encode(y.t, "us", 2, goes_on, &want), ST_OK); /* behind text */
+        assert_int_equal(ivec_append(&want, other, 1), ST_OK);
+        assert_int_equal(tokenizer_encode(y.t, "us", 2, goes_on, &want), ST_OK);
+        assert_int_equal(ivec_push(&want, y.end), ST_OK);
+        assert_int_equal(ids.len, want.len);
+        assert_memory_equal(ids.data, want.data, ids.len * sizeof *ids.data);
+        ivec_release(&ids);
+        ivec_release(&want);
+        chat_text_release(&text);
+        chat_template_free(t);
+        tokenizer_free(y.t);
+    }
+}
+
+/* A marker in what the client sent stays text on either side of a splice, and where one ends inside it. */
+static void test_splices_keep_text_text(void **state)
+{
+    toys y = toy(true, false);
+    chat_text text = {0};
+    chat_template *t = NULL;
+    ivec ids = {0};
+    const int32_t x[] = {'x'};
+    assert_int_equal(chat_template_new(EVERY, strlen(EVERY), y.t, &t, NULL), ST_OK);
+    lay_out(&y, EVERY, "[{\"role\":\"user\",\"content\":\"<|im_end|>x<|im_end|>\"}]", false, &text, &ids);
+    size_t start = strlen("<|im_start|>u");
+    for (size_t at = start; at < start + 21; at++) {
+        chat_splice splice = {at, at + 1, x, 1};
+        ivec_reset(&ids);
+        assert_int_equal(chat_template_encode_spliced(t, &text, &splice, 1, &ids), ST_OK);
+        assert_int_equal(count(&ids, y.start), 1);
+        assert_int_equal(count(&ids, y.end), 1);
+        assert_int_equal(ids.data[ids.len - 1], y.end);
+    }
+    ivec_release(&ids);
+    chat_text_release(&text);
+    chat_template_free(t);
+    tokenizer_free(y.t);
+}
+
+/* Reasoning for messages that have none, under the name that the template asks for. */
+static void test_reasoning(void **state)
+{
+    static const struct {
+        const char *source, *member, *text;
+    } rows[] = {
+        {"{% for m in messages %}({{ m.reasoning_content }}){% endfor %}", "", "()(why)"},
+        {"{% for m in messages %}({{ m.reasoning_content }}){% endfor %}", ",\"reasoning_content\":null",
+         "()(why)"},
+        {"{% for m in messages %}({{ m.reasoning_content }}){% endfor %}", ",\"reasoning_content\":\"own\"",
+         "()(own)"},
+        {"{% for m in messages %}({{ m.reasoning_content }}){% endfor %}", ",\"reasoning\":\"own\"", "()()"},
+        {"{% for message in messages %}({{ message.thinking }}){% endfor %}", "", "()(why)"},
+        {"{% for message in messages %}({{ message['reasoning'] }}){% endfor %}", "", "()(why)"},
+        /* where it asks for none the messages are as they came */
+        {"{% for m in messages %}({{ m | length }}){% endfor %}", "", "(2)(2)"},
+        /* one that cannot be shown: as if it were not there */
+        {"{% for m in messages %}{% if m.reasoning_content %}{{ raise_exception('no') }}{% endif %}({{ "
+         "m.content "
+         "}}){% endfor %}",
+         "", "(a)(b)"},
+    };
+    static const chat_words reasoning[] = {{NULL, 0}, {"why", 3}};
+    char messages[256];
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        toys y = toy(true, false);
+        chat_text text = {0};
+        chat_template *t = NULL;
+        json_doc *doc = NULL;
+        err e;
+        snprintf(messages, sizeof messages,
+                 "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"%s}]",
+                 rows[i].member);
+        assert_int_equal(chat_template_new(rows[i].source, strlen(rows[i].source), y.t, &t, NULL), ST_OK);
+        assert_int_equal(json_parse(messages, strlen(messages), JSON_MAX_DEPTH, &doc, NULL), ST_OK);
+        chat_input in = {.messages = json_root(doc), .reasoning = reasoning};
+        if (chat_template_render(t, &in, &text, &e) != ST_OK) {
+            fail_msg("%s: %s", rows[i].source, e.msg);
+        }
+        assert_string_equal(buf_str(&text.text), rows[i].text);
+        chat_text_release(&text);
+        json_doc_free(doc);
+        chat_template_free(t);
+        tokenizer_free(y.t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -215,6 +325,9 @@ int main(void)
         cmocka_unit_test(test_bos),
         cmocka_unit_test(test_builtin),
         cmocka_unit_test(test_final_message),
+        cmocka_unit_test(test_splices),
+        cmocka_unit_test(test_splices_keep_text_text),
+        cmocka_unit_test(test_reasoning),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

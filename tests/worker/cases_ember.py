@@ -1,7 +1,9 @@
 """PROTOCOL 2 and 4 with a model that people chat with, the bundled one: replies that end by themselves, conversations in a
 session, stop strings in sentences, many at once. It is trained anew now and then: nothing here knows a word that it says."""
 import json
+import os
 import subprocess
+import tempfile
 
 import worker_client
 from worker_client import Case
@@ -151,4 +153,148 @@ class Turns(EmberCase):
             read = done["prompt_tokens"] // 32 * 32  # whole pages
             self.assertGreater(read, 0)
             said.append(message("assistant", text))
+        w.finish()
+
+
+TOOLS = [{"type": "function", "function": {"name": "get_weather", "description": "The weather in a city.", "parameters": {
+    "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}]
+CITIES = ("Paris", "Rome", "Berlin", "Madrid", "Oslo", "London", "Vienna", "Athens", "Lisbon", "Dublin")
+# The bundled template, but with the reasoning of earlier turns shown, in the way the model writes it (as Qwen3's does).
+SHOWS_REASONING = ("{{- '<|im_start|>' + message.role + '\\n' + (message.content or '') }}",
+                   "{{- '<|im_start|>' + message.role + '\\n' }}\n"
+                   "{%- if message.reasoning_content %}\n"
+                   "    {{- '<think>\\n' + message.reasoning_content.strip('\\n') + '\\n</think>\\n\\n' }}\n"
+                   "{%- endif %}\n{{- message.content or '' }}")
+
+
+class Kept(EmberCase):
+    """FAILURES P3: a client that sends back what it was told, and nothing else. `had` is what the session holds: prompt and
+    reply of the turn before."""
+
+    def talk(self, w, said, **fields):
+        """One turn of a conversation, in a session; what was said is added. Reasoning, calls, ids and done frame."""
+        name = self.start(w, "chat", messages=said, session_id="s", **fields)
+        reasoning, calls = "", []
+        frames = w.recv_until_last(name)
+        for f in frames:
+            delta = f.get("delta", {})
+            reasoning += delta.get("reasoning", "")
+            if "tool_call" in delta:
+                call = delta["tool_call"]
+                if call.get("name"):
+                    calls.append({"id": call["id"], "type": "function", "function": {"name": call["name"], "arguments": ""}})
+                calls[-1]["function"]["arguments"] += call.get("arguments_delta", "")
+        content = "".join(f.get("delta", {}).get("content", "") for f in frames)
+        said.append({**message("assistant", content), **({"tool_calls": calls} if calls else {})})
+        return reasoning, calls, sum((f.get("ids", []) for f in frames), []), frames[-1]
+
+    def test_tool_turns(self):
+        """Ten of them, each a call and an answer to what it gave: nothing is read twice."""
+        w = self.ember()
+        said, had, called = [], 0, 0
+        for city in CITIES:
+            said.append(user(f"What is the weather in {city}?"))
+            calls = True
+            while calls:
+                _, calls, ids, done = self.talk(w, said, tools=TOOLS, max_new_tokens=60)
+                self.assertIn(done["reason"], ("tool_calls", "stop"))
+                self.assertEqual(done["cached_prompt_tokens"], had)
+                had = done["prompt_tokens"] + len(ids)
+                called += len(calls)
+                for call in calls:
+                    self.assertEqual(call["function"]["name"], "get_weather")
+                    said.append({**message("tool", '{"weather": "sunny", "temperature": 20}'), "tool_call_id": call["id"]})
+        self.assertGreaterEqual(called, len(CITIES))
+        w.finish()
+
+    def test_arguments_come_back_in_another_way(self):
+        """As an object, with other spaces, under another id: the text is the template's, and so the same."""
+        w = self.ember()
+        said = [user("What is the weather in Paris?")]
+        _, calls, ids, done = self.talk(w, said, tools=TOOLS, max_new_tokens=60)
+        self.assertEqual(done["reason"], "tool_calls")
+        function = calls[0]["function"]
+        had = done["prompt_tokens"] + len(ids)
+        for arguments in (json.loads(function["arguments"]), json.dumps(json.loads(function["arguments"]), indent=4)):
+            said[1]["tool_calls"] = [{"id": "mine", "type": "function", "function": {**function, "arguments": arguments}}]
+            result = {**message("tool", "{}"), "tool_call_id": "mine"}
+            done = self.talk(w, [*said, result], tools=TOOLS, max_new_tokens=1)[3]
+            self.assertEqual((done["session_reset_reason"], done["cached_prompt_tokens"]), ("exact_prefix", had))
+            self.op(w, "session", action="reset", session_id="s")
+            self.talk(w, said[:1], tools=TOOLS, max_new_tokens=60)
+            del said[2:]
+        w.finish()
+
+    def thinker(self, *args):
+        with open(worker_client.TEMPLATE, encoding="utf-8") as f:
+            source = f.read()
+        self.assertEqual(source.count(SHOWS_REASONING[0]), 1)
+        with tempfile.NamedTemporaryFile("w", suffix=".jinja", delete=False) as f:
+            f.write(source.replace(*SHOWS_REASONING))
+        self.addCleanup(os.unlink, f.name)
+        return self.ember("--chat-template", f.name, *args)
+
+    def test_reasoning(self):
+        """Ten turns that think first. Where the reply has the form that the template gives it, nothing is read twice."""
+        w = self.thinker()
+        said, had, exact = [], 0, True
+        n_exact = 0
+        for q in [f"What is the opposite of {word}?" for word in ("hot", "big", "old", "dark", "fast", "up", "wet", "good", "rich", "late")]:
+            said.append(user(q))
+            reasoning, _, ids, done = self.talk(w, said, reasoning={"enabled": True}, max_new_tokens=80)
+            if exact:
+                self.assertEqual(done["cached_prompt_tokens"], had)
+            raw = self.op(w, "detokenize", ids=ids)["text"]
+            exact = reasoning != "" and raw == f"{reasoning}\n</think>\n\n{said[-1]['content']}"
+            n_exact += exact
+            had = done["prompt_tokens"] + len(ids)
+            shown = self.op(w, "render", messages=said)
+            self.assertEqual(f"<think>\n{reasoning}\n</think>\n\n{said[-1]['content']}<|im_end|>" in shown["text"], reasoning != "")
+            self.assertEqual(self.op(w, "count", messages=said)["count"], shown["count"])
+        self.assertGreaterEqual(n_exact, 5)
+        # a client that has its own says its own; a conversation that was never held knows none
+        own = [user("What is the opposite of hot?"), {**message("assistant", said[1]["content"]), "reasoning_content": "Mine."}]
+        self.assertIn("<think>\nMine.\n</think>", self.op(w, "render", messages=own)["text"])
+        self.assertNotIn("</think>", self.op(w, "render", messages=[user("Hi"), *said[1:2]])["text"])
+        # nor does another tenant
+        self.assertIn("</think>", self.op(w, "render", messages=said[:2])["text"])
+        self.assertNotIn("</think>", self.op(w, "render", messages=said[:2], cache_namespace="t")["text"])
+        w.finish()
+
+    def test_other_tokens_of_the_same_text(self):
+        """Drawn hot, a text is seldom tokenised as the tokenizer would: its own tokens go into the next prompt."""
+        w = self.ember()
+        other = 0
+        for seed in range(1, 17):
+            said = [user("Tell me a story about a fox.")]
+            _, _, ids, done = self.talk(w, said, seed=seed, temperature=2.5, max_new_tokens=24)
+            content = said[1]["content"]
+            if self.op(w, "detokenize", ids=ids)["text"] == content and "\ufffd" not in content:  # nothing trimmed or repaired
+                said.append(user("And then?"))
+                last = self.talk(w, said, max_new_tokens=1)[3]
+                self.assertEqual(last["cached_prompt_tokens"], done["prompt_tokens"] + len(ids), content)
+                other += self.op(w, "tokenize", text=content, parse_special=False)["ids"] != ids
+            self.op(w, "session", action="reset", session_id="s")
+        self.assertGreater(other, 0)
+        w.finish()
+
+    def test_cancelled_is_not_kept(self):
+        """Its client has not seen the end of it."""
+        w = self.thinker()
+        said = [user("What is the opposite of hot?")]
+        name = self.start(w, "chat", messages=said, reasoning={"enabled": True}, ignore_eos=True)
+        w.recv_of(name)
+        w.recv_of(name)
+        w.send({"op": "cancel", "id": name})
+        frames = w.recv_until_last(name)
+        self.assertEqual(frames[-1]["reason"], "cancelled")
+        self.assertNotIn("</think>", self.op(w, "render", messages=[*said, message("assistant", "")])["text"])
+        w.finish()
+
+    def test_no_warm_remembers_nothing(self):
+        w = self.thinker("--no-warm")
+        said = [user("What is the opposite of hot?")]
+        reasoning = self.talk(w, said, reasoning={"enabled": True}, max_new_tokens=80)[0]
+        self.assertNotEqual(reasoning, "")
+        self.assertNotIn("</think>", self.op(w, "render", messages=said)["text"])
         w.finish()

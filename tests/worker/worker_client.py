@@ -18,6 +18,7 @@ GONE_IN = float(os.environ.get("HEARTH_TEST_GONE_S", "5"))  # seconds for an exi
 
 COMMAND = []  # set by worker_script.py
 MODELS = {}   # "bpe": context 512, "spm": context 512, "long": bpe with context 8192, "ember": the bundled one
+TEMPLATE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../models/ember/chat_template.jinja")  # its own
 
 
 class Worker:
