@@ -44,7 +44,8 @@ static bool read_sampling(wire_request *r, const json *root, err *e)
 {
     static const char at_least_0[] = "a number of at least 0";
     static const char penalty[] = "a number in [-2, 2]";
-    int64_t top_k = r->top_k, min_tokens = r->min_tokens;
+    static const char guard[] = "0 or an integer in [16, 4096]";
+    int64_t top_k = r->top_k, min_tokens = r->min_tokens, priority = 0, span = r->repetition_guard;
     bool ok = fields_number(root, "temperature", 0, DBL_MAX, at_least_0, &r->temperature, e) &&
               fields_number(root, "top_p", DBL_TRUE_MIN, 1, "a number above 0 and at most 1", &r->top_p, e) &&
               fields_number(root, "min_p", 0, 1, "a number in [0, 1]", &r->min_p, e) &&
@@ -56,9 +57,16 @@ static bool read_sampling(wire_request *r, const json *root, err *e)
               fields_number(root, "frequency_penalty", -MAX_PENALTY, MAX_PENALTY, penalty,
                             &r->frequency_penalty, e) &&
               fields_int(root, "min_tokens", 0, INT32_MAX, WANT_INT32, &min_tokens, e) &&
-              fields_bool(root, "ignore_eos", &r->ignore_eos, e);
+              fields_bool(root, "ignore_eos", &r->ignore_eos, e) &&
+              fields_int(root, "priority", WIRE_MIN_PRIORITY, WIRE_MAX_PRIORITY, "an integer in [-10, 10]",
+                         &priority, e) &&
+              fields_int(root, "repetition_guard", 0, WIRE_MAX_REPETITION_GUARD, guard, &span, e) &&
+              (span <= 0 || span >= WIRE_MIN_REPETITION_GUARD ||
+               fields_refuse(e, "repetition_guard", fields_get(root, "repetition_guard"), guard));
     r->top_k = (int32_t)top_k;
     r->min_tokens = (int32_t)min_tokens;
+    r->priority = (int32_t)priority;
+    r->repetition_guard = (int32_t)span;
     return ok;
 }
 

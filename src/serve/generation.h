@@ -4,7 +4,7 @@
  * two share.
  *
  * Shared fields: model, n, seed, temperature, top_p, top_k, min_p, repetition_penalty, presence_penalty,
- * frequency_penalty, logit_bias, min_tokens, ignore_eos, stop, stop_token_ids, stream,
+ * frequency_penalty, logit_bias, min_tokens, ignore_eos, priority, repetition_guard, stop, stop_token_ids, stream,
  * stream_options (include_usage, include_obfuscation false), user (cannot affect the output, ignored), hearth.progress,
  * hearth.deadline_ms. Ranges stand in docs/http.md.
  *
@@ -56,10 +56,10 @@ typedef struct generation {
 } generation;
 
 /* The names of the shared fields, for fields_only. */
-#define GENERATION_FIELDS                                                                          \
-    "model", "n", "seed", "temperature", "top_p", "top_k", "min_p", "repetition_penalty",          \
-        "presence_penalty", "frequency_penalty", "logit_bias", "min_tokens", "ignore_eos", "stop", \
-        "stop_token_ids", "stream", "stream_options", "user", "hearth"
+#define GENERATION_FIELDS                                                                              \
+    "model", "n", "seed", "temperature", "top_p", "top_k", "min_p", "repetition_penalty",              \
+        "presence_penalty", "frequency_penalty", "logit_bias", "min_tokens", "ignore_eos", "priority", \
+        "repetition_guard", "stop", "stop_token_ids", "stream", "stream_options", "user", "hearth"
 
 /* drawn_seed (1 … 2^63-1, as on the wire) is used if the body names none. Parses the body into *g, everything
  * at its default. ST_BAD_REQUEST, ST_NOMEM: g needs no release. */

@@ -28,6 +28,8 @@ static const char *const names[] = {
     "seed",
     "top_k",
     "min_p",
+    "priority",
+    "repetition_guard",
     "stop",
     "hearth",
     "top_logprobs",

@@ -6,8 +6,9 @@
 #include "wire/frame.h"
 #include "wire/request_int.h"
 
-#define ARENA_CHUNK_BYTES     4096
-#define DEFAULT_REPEAT_LAST_N 64
+#define ARENA_CHUNK_BYTES        4096
+#define DEFAULT_REPEAT_LAST_N    64
+#define DEFAULT_REPETITION_GUARD 1024
 
 /*
  * Refusals
@@ -246,8 +247,8 @@ wire_request wire_request_default(wire_op op)
     return (wire_request){
         .op = op,
         .session_id = {"", 0},
-        .parse_special = op == WIRE_TOKENIZE || op == WIRE_COUNT,
         .cache_namespace = {"", 0},
+        .parse_special = op == WIRE_TOKENIZE || op == WIRE_COUNT,
         .parallel_tool_calls = true,
         .reasoning_budget = -1,
         .max_new_tokens = -1,
@@ -256,7 +257,16 @@ wire_request wire_request_default(wire_op op)
         .repeat_last_n = DEFAULT_REPEAT_LAST_N,
         .top_logprobs = -1,
         .prompt_logprobs = -1,
+        .repetition_guard = -1,
     };
+}
+
+int32_t wire_request_repetition_guard(const wire_request *r)
+{
+    if (r->repetition_guard >= 0) {
+        return r->repetition_guard;
+    }
+    return request_is_mux(r) && r->max_new_tokens < 0 && !r->ignore_eos ? DEFAULT_REPETITION_GUARD : 0;
 }
 
 static wire_request *request_new(void)

@@ -55,6 +55,10 @@
 #define WIRE_MAX_ID_BYTES         ((size_t)256)
 #define WIRE_MAX_SESSION_ID_BYTES ((size_t)64 << 10)
 #define WIRE_MAX_NAMESPACE_BYTES  ((size_t)256)
+#define WIRE_MIN_PRIORITY         (-10)
+#define WIRE_MAX_PRIORITY         10
+#define WIRE_MIN_REPETITION_GUARD 16
+#define WIRE_MAX_REPETITION_GUARD 4096
 #define WIRE_MAX_SEED             ((uint64_t)INT64_MAX)
 #define WIRE_MAX_STOP_IDS         64
 #define WIRE_MAX_BIAS             1024
@@ -165,6 +169,10 @@ typedef struct wire_request {
     int32_t prompt_logprobs;       /* -1: none (-1); else how many alternatives */
     uint64_t deadline_ms;          /* from now, 1 … WIRE_MAX_DEADLINE_MS; 0 = none (0) */
     bool progress;
+    int32_t priority; /* WIRE_MIN_PRIORITY … WIRE_MAX_PRIORITY (0); the larger is admitted first */
+    /* Ends the reply as `length`, guard `repetition`, once its last that many tokens are copies of one run: 0 = off,
+     * else WIRE_MIN_REPETITION_GUARD … WIRE_MAX_REPETITION_GUARD; -1 = as wire_request_repetition_guard says (-1) */
+    int32_t repetition_guard;
 
     /* owned */
     arena mem;     /* all of the above but the views */
@@ -184,6 +192,10 @@ status wire_request_decode(const char *line, size_t len, const wire_limits *limi
                            buf *answer, uint64_t *attach_bytes, err *e);
 void wire_request_free(wire_request *r);
 size_t wire_request_bytes(const wire_request *r); /* of memory that it holds */
+
+/* The tokens that the guard against repetition looks at; 0 = off. Where the request says nothing: 1024 if nothing of
+ * its own ends it (no max_new_tokens, no ignore_eos); a plain request, which cannot say it, has none. */
+int32_t wire_request_repetition_guard(const wire_request *r);
 
 /* Everything at its default, an arena that is all zero: to be filled with borrowed data and put. */
 wire_request wire_request_default(wire_op op);

@@ -105,6 +105,16 @@ static bool read_now(request_decoder *d, const field *f, const json *v)
     return true;
 }
 
+static bool read_repetition_guard(request_decoder *d, const field *f, const json *v)
+{
+    int64_t i;
+    if (!json_i64(v, &i) || (i != 0 && (i < WIRE_MIN_REPETITION_GUARD || i > WIRE_MAX_REPETITION_GUARD))) {
+        return request_refuse(d, f->name, v, "0 or an integer in [16, 4096]");
+    }
+    d->r->repetition_guard = (int32_t)i;
+    return true;
+}
+
 static bool read_deadline(request_decoder *d, const field *f, const json *v)
 {
     uint64_t ms;
@@ -215,12 +225,15 @@ static const field fields[] = {
     {"prompt_logprobs", REPLY, .read = read_i32, .low = 0, .high = WIRE_MAX_TOP_LOGPROBS,
      .want = "an integer in [0, 20]", AT(prompt_logprobs)},
     {"cache_namespace", REPLY | IN(WIRE_COUNT) | IN(WIRE_RENDER), .read = read_cache_namespace},
+    {"priority", REPLY, .read = read_i32, .low = WIRE_MIN_PRIORITY, .high = WIRE_MAX_PRIORITY,
+     .want = "an integer in [-10, 10]", AT(priority)},
+    {"repetition_guard", REPLY, .read = read_repetition_guard},
     {"deadline_ms", REPLY, .read = read_deadline},
     {"progress", REPLY, .read = read_bool, AT(progress)},
     /* in the protocol, not in this build */
     {"typical_p", REPLY}, {"top_n_sigma", REPLY}, {"dry_multiplier", REPLY}, {"dry_base", REPLY},
     {"dry_allowed_length", REPLY}, {"dry_penalty_last_n", REPLY}, {"dry_sequence_breakers", REPLY},
-    {"grammar", REPLY}, {"json_schema", REPLY}, {"regex", REPLY}, {"choice", REPLY}, {"priority", REPLY},
+    {"grammar", REPLY}, {"json_schema", REPLY}, {"regex", REPLY}, {"choice", REPLY},
     {"adapter", REPLY}, {"resume", REPLY}, {"response_format", IN(WIRE_CHAT)},
     {"now", IN(WIRE_SESSION_CLOSE)}, {"attach", ~PLAIN},
 };

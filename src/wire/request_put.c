@@ -194,6 +194,8 @@ static void put_reply_fields(json_w *w, const wire_request *r)
     }
     put_logprobs(w, r);
     put_bool(w, "progress", r->progress, none.progress);
+    put_int(w, "priority", r->priority, none.priority);
+    put_int(w, "repetition_guard", r->repetition_guard, none.repetition_guard);
     if (r->deadline_ms > 0) {
         json_w_key(w, "deadline_ms");
         json_w_u64(w, r->deadline_ms);

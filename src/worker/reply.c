@@ -308,6 +308,8 @@ static gen_request generation_of(task *k, logit_bias *bias)
         .prompt_logprobs = -1,
     };
     if (k->multiplexed) {
+        g.priority = r->priority;
+        g.repeat_span = wire_request_repetition_guard(r);
         g.stop_ids = r->stop_token_ids;
         g.n_stop_ids = r->n_stop_token_ids;
         g.prompt_logprobs = r->prompt_logprobs;

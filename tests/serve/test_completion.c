@@ -32,6 +32,8 @@ static void test_defaults(void **state)
     assert_int_equal(r->top_logprobs, -1);
     assert_int_equal(r->prompt_logprobs, -1);
     assert_int_equal(r->min_tokens, 0);
+    assert_int_equal(r->priority, 0);
+    assert_int_equal(r->repetition_guard, -1); /* unsaid */
     assert_false(r->ignore_eos || r->progress || r->has_now);
     wire_request_free(r);
     generation_release(&g);
@@ -46,6 +48,7 @@ static void test_all_fields(void **state)
         "\"stream_options\":{\"include_usage\":true},\"user\":\"u\",\"n\":1,\"best_of\":1,\"echo\":true,"
         "\"logprobs\":3,\"presence_penalty\":-1.5,\"frequency_penalty\":2,\"repetition_penalty\":1.25,"
         "\"logit_bias\":{\"999\":-100,\"5\":2.5,\"0\":100},\"min_tokens\":2,\"ignore_eos\":true,"
+        "\"priority\":-3,\"repetition_guard\":512,"
         "\"stop_token_ids\":[7,8],\"hearth\":{\"progress\":true,\"deadline_ms\":2500}}");
     assert_string_equal(g.model, "ember");
     assert_true(g.stream && g.include_usage && g.echo && g.progress);
@@ -69,6 +72,8 @@ static void test_all_fields(void **state)
         assert_true(fabs(r->bias[i].bias - bias[i]) < 1e-12);
     }
     assert_int_equal(r->min_tokens, 2);
+    assert_int_equal(r->priority, -3);
+    assert_int_equal(r->repetition_guard, 512);
     assert_true(r->ignore_eos && r->progress);
     assert_int_equal(r->n_stop_token_ids, 2);
     assert_int_equal(r->stop_token_ids[1], 8);
@@ -204,6 +209,12 @@ static const rig_bad bad[] = {
     {"\"min_p\":1.01", 400, "min_p", "invalid_field"},
     {"\"presence_penalty\":2.1", 400, "presence_penalty", "invalid_field"},
     {"\"repetition_penalty\":0", 400, "repetition_penalty", "invalid_field"},
+    {"\"priority\":11", 400, "priority", "invalid_field"},
+    {"\"priority\":-11", 400, "priority", "invalid_field"},
+    {"\"priority\":0.5", 400, "priority", "invalid_field"},
+    {"\"repetition_guard\":-1", 400, "repetition_guard", "invalid_field"},
+    {"\"repetition_guard\":15", 400, "repetition_guard", "invalid_field"},
+    {"\"repetition_guard\":4097", 400, "repetition_guard", "invalid_field"},
     {"\"ignore_eos\":\"no\"", 400, "ignore_eos", "invalid_field"},
     {"\"logit_bias\":{\"5\":101}", 400, "logit_bias", "invalid_field"},
     {"\"logit_bias\":{\"5\":null}", 400, "logit_bias", "invalid_field"},

@@ -124,7 +124,8 @@ static inline bool same_request(const wire_request *a, const wire_request *b)
            a->frequency_penalty == b->frequency_penalty && a->repeat_last_n == b->repeat_last_n &&
            a->min_tokens == b->min_tokens && a->ignore_eos == b->ignore_eos &&
            a->top_logprobs == b->top_logprobs && a->prompt_logprobs == b->prompt_logprobs &&
-           a->deadline_ms == b->deadline_ms && a->progress == b->progress;
+           a->deadline_ms == b->deadline_ms && a->progress == b->progress && a->priority == b->priority &&
+           a->repetition_guard == b->repetition_guard;
 }
 
 #endif

@@ -144,9 +144,19 @@ static void test_unknown_fields(void **state)
 static void test_unbuilt(void **state)
 {
     static const char *const reply_fields[] = {
-        "typical_p",          "top_n_sigma", "dry_multiplier",  "dry_base", "dry_allowed_length",
-        "dry_penalty_last_n", "grammar",     "json_schema",     "regex",    "choice",
-        "priority",           "adapter",     "resume",   "dry_sequence_breakers",
+        "typical_p",
+        "top_n_sigma",
+        "dry_multiplier",
+        "dry_base",
+        "dry_allowed_length",
+        "dry_penalty_last_n",
+        "grammar",
+        "json_schema",
+        "regex",
+        "choice",
+        "adapter",
+        "resume",
+        "dry_sequence_breakers",
     };
     static const char *const chat_fields[] = {"response_format"};
     static const char *const values[] = {"null", "1", "{}", "\"x\""};
@@ -237,6 +247,12 @@ static const struct {
      ST_INVALID_FIELD},
     {"{\"id\":\"r\",\"op\":\"count\",\"text\":\"a\",\"add_special\":true}", "r", "add_special",
      ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"count\",\"text\":\"a\",\"cache_namespace\":\"n\"}", "r", "cache_namespace",
+     ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"tokenize\",\"text\":\"a\",\"cache_namespace\":\"n\"}", "r", "cache_namespace",
+     ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"prompt\":\"a\",\"cache_namespace\":null}", "r", "cache_namespace", ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"prompt\":\"a\",\"cache_namespace\":1}", "r", "cache_namespace", ST_INVALID_FIELD},
     /* messages */
     {CHAT "null}", "r", "messages", ST_INVALID_FIELD},
     {CHAT "\"a\"}", "r", "messages", ST_INVALID_FIELD},
@@ -247,12 +263,6 @@ static const struct {
     {CHAT "[{\"content\":\"a\"}]}", "r", "messages[0].role", ST_INVALID_FIELD},
     {CHAT "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"\"}]}", "r", "messages[1].role",
      ST_INVALID_FIELD},
-    {"{\"id\":\"r\",\"op\":\"count\",\"text\":\"a\",\"cache_namespace\":\"n\"}", "r", "cache_namespace",
-     ST_INVALID_FIELD},
-    {"{\"id\":\"r\",\"op\":\"tokenize\",\"text\":\"a\",\"cache_namespace\":\"n\"}", "r", "cache_namespace",
-     ST_INVALID_FIELD},
-    {"{\"id\":\"r\",\"prompt\":\"a\",\"cache_namespace\":null}", "r", "cache_namespace", ST_INVALID_FIELD},
-    {"{\"id\":\"r\",\"prompt\":\"a\",\"cache_namespace\":1}", "r", "cache_namespace", ST_INVALID_FIELD},
     {CHAT "[{\"role\":null,\"content\":\"a\"}]}", "r", "messages[0].role", ST_INVALID_FIELD},
     {CHAT "[{\"role\":\"user\",\"content\":1}]}", "r", "messages[0].content", ST_INVALID_FIELD},
     {CHAT "[{\"role\":\"user\",\"content\":{}}]}", "r", "messages[0].content", ST_INVALID_FIELD},
@@ -346,6 +356,11 @@ static const struct {
      ST_INVALID_FIELD},
     {"{\"id\":\"r\",\"prompt\":\"a\",\"frequency_penalty\":-1000001}", "r", "frequency_penalty",
      ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"prompt\":\"a\",\"priority\":11}", "r", "priority", ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"prompt\":\"a\",\"priority\":-11}", "r", "priority", ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"prompt\":\"a\",\"repetition_guard\":1}", "r", "repetition_guard", ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"prompt\":\"a\",\"repetition_guard\":15}", "r", "repetition_guard", ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"prompt\":\"a\",\"repetition_guard\":4097}", "r", "repetition_guard", ST_INVALID_FIELD},
     /* of several faults one is told */
     {"{\"id\":\"r\",\"prompt\":\"a\",\"top_p\":2,\"nope\":1}", "r", "top_p", ST_INVALID_FIELD},
     {"{\"id\":\"r\",\"prompt\":\"a\",\"nope\":1,\"top_p\":2}", "r", "nope", ST_INVALID_FIELD},
@@ -381,6 +396,8 @@ static const struct {
     {"min_tokens", "\"min_tokens\":%s", "rrrrrrrrrr", false},
     {"ignore_eos", "\"ignore_eos\":%s", "rrrrrrrror", false},
     {"progress", "\"progress\":%s", "rrrrrrrror", false},
+    {"priority", "\"priority\":%s", "orrrrrrrrr", false},
+    {"repetition_guard", "\"repetition_guard\":%s", "rrrrrrrrrr", false},
     {"logprobs", "\"logprobs\":%s", "rrrrrrrror", false},
     {"top_logprobs", "\"logprobs\":true,\"top_logprobs\":%s", "rrrrrrrrrr", false},
     {"prompt_logprobs", "\"prompt_logprobs\":%s", "rrrrrrrrrr", false},
@@ -475,6 +492,42 @@ static void test_values(void **state)
     assert_true(r->reasoning_enabled == WIRE_UNSAID && !r->continue_final_message);
     assert_int_equal(r->top_logprobs, 0);
     assert_int_equal(r->n_segments, 0);
+    wire_request_free(r);
+}
+
+/* The guard against repetition: as told, else 1024 where nothing of the request's own ends it. */
+static void test_repetition_guard(void **state)
+{
+    static const struct {
+        const char *members;
+        int32_t want;
+    } cases[] = {
+        {"", 1024},
+        {",\"max_new_tokens\":-1", 1024},
+        {",\"max_new_tokens\":100000", 0},
+        {",\"max_new_tokens\":0", 0},
+        {",\"ignore_eos\":true", 0},
+        {",\"ignore_eos\":false", 1024},
+        {",\"repetition_guard\":0", 0},
+        {",\"repetition_guard\":16", 16},
+        {",\"repetition_guard\":4096,\"max_new_tokens\":7,\"ignore_eos\":true", 4096},
+    };
+    char line[256];
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        snprintf(line, sizeof line, "{\"id\":\"r\",\"prompt\":\"a\"%s}", cases[i].members);
+        wire_request *r = accept(line);
+        assert_int_equal(wire_request_repetition_guard(r), cases[i].want);
+        assert_int_equal(r->priority, 0);
+        wire_request_free(r);
+    }
+    wire_request *r =
+        accept("{\"prompt\":\"a\",\"repetition_guard\":64,\"priority\":3}"); /* plain: ignored */
+    assert_int_equal(wire_request_repetition_guard(r), 0);
+    assert_int_equal(r->priority, 0);
+    wire_request_free(r);
+    r = accept(CHAT "[{\"role\":\"user\",\"content\":\"a\"}],\"priority\":-10}");
+    assert_int_equal(wire_request_repetition_guard(r), 1024);
+    assert_int_equal(r->priority, -10);
     wire_request_free(r);
 }
 
@@ -711,6 +764,7 @@ int main(void)
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_every_value_of_every_field),
         cmocka_unit_test(test_values),
+        cmocka_unit_test(test_repetition_guard),
         cmocka_unit_test(test_texts),
         cmocka_unit_test(test_budgets),
         cmocka_unit_test(test_limits),

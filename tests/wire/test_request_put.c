@@ -124,6 +124,10 @@ static const char *const lines[] = {
     GEN "\"logit_bias\":{}}",
     GEN "\"min_tokens\":2147483647}",
     GEN "\"ignore_eos\":true}",
+    GEN "\"priority\":-10}",
+    GEN "\"priority\":10}",
+    GEN "\"repetition_guard\":0}",
+    GEN "\"repetition_guard\":4096}",
     GEN "\"stop_token_ids\":[5,5,0]}",
     GEN "\"logprobs\":true}",
     GEN "\"logprobs\":true,\"top_logprobs\":0}",
@@ -144,14 +148,14 @@ static const char *const lines[] = {
     CHAT "\"tools\":[],\"tool_choice\":\"none\",\"parallel_tool_calls\":false}",
     CHAT "\"template_kwargs\":{\"enable_thinking\":false,\"x\":{\"y\":[1,2.5]}}}",
     CHAT "\"template_kwargs\":{}}",
-    CHAT "\"reasoning\":{\"budget\":0}}",
-    CHAT "\"reasoning\":{\"budget\":2147483647,\"effort\":\"high\",\"enabled\":false}}",
-    CHAT "\"reasoning\":{\"budget\":-1,\"enabled\":true}}",
-    "{\"id\":\"r\",\"op\":\"chat\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":"
     CHAT "\"cache_namespace\":\"tenant \\u0000\"}",
     "{\"id\":\"r\",\"prompt\":\"a\",\"cache_namespace\":\"n\"}",
     "{\"id\":\"r\",\"op\":\"render\",\"messages\":[{\"role\":\"user\"}],\"cache_namespace\":\"n\"}",
     "{\"id\":\"r\",\"op\":\"count\",\"messages\":[{\"role\":\"user\"}],\"cache_namespace\":\"n\"}",
+    CHAT "\"reasoning\":{\"budget\":0}}",
+    CHAT "\"reasoning\":{\"budget\":2147483647,\"effort\":\"high\",\"enabled\":false}}",
+    CHAT "\"reasoning\":{\"budget\":-1,\"enabled\":true}}",
+    "{\"id\":\"r\",\"op\":\"chat\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":"
     "\"a\"}]},"
     "{\"role\":\"assistant\",\"content\":null,\"reasoning_content\":\"r\",\"tool_calls\":[{\"id\":\"c\","
     "\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\"}}]},{\"role\":\"tool\","
