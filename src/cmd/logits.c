@@ -1,5 +1,6 @@
 /*
- * hearth logits: the reference door. Writes n_tokens x n_vocab little-endian float32, row-major.
+ * hearth logits: the reference door. Writes n_tokens x n_vocab little-endian float32, row-major; with --embd n_tokens
+ * x n_embd, the states behind the output norm.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -16,13 +17,13 @@
 
 typedef struct sink {
     FILE *file;
-    size_t n_vocab;
+    size_t width;
 } sink;
 
-static status write_row(void *ctx, size_t pos, const float *logits)
+static status write_row(void *ctx, size_t pos, const float *row)
 {
     sink *s = ctx;
-    return fwrite(logits, sizeof *logits, s->n_vocab, s->file) == s->n_vocab ? ST_OK : ST_IO;
+    return fwrite(row, sizeof *row, s->width, s->file) == s->width ? ST_OK : ST_IO;
 }
 
 /* Half a file must not be taken for a whole one; a pipe or a device is left alone. */
@@ -34,7 +35,8 @@ static void remove_half(FILE *f, const char *path)
     }
 }
 
-static int write_logits(const char *path, const instance_options *opt, const ivec *ids, const char *out_path)
+static int write_rows(const char *path, const instance_options *opt, door_what what, const ivec *ids,
+                      const char *out_path)
 {
     err e = {.offset = ERR_NO_OFFSET};
     instance *in = NULL;
@@ -53,8 +55,8 @@ static int write_logits(const char *path, const instance_options *opt, const ive
         fprintf(stderr, "hearth: %s: %s\n", out_path, strerror(errno));
         goto out;
     }
-    sink s = {f, (size_t)instance_describe(in)->n_vocab};
-    status st = door_run(in, ids->data, ids->len, write_row, &s, &e);
+    sink s = {f, door_width(in, what)};
+    status st = door_run(in, what, ids->data, ids->len, write_row, &s, &e);
     if (st == ST_IO) {
         fprintf(stderr, "hearth: %s: %s\n", out_path, strerror(errno));
     } else if (st != ST_OK) {
@@ -88,7 +90,7 @@ int cmd_logits(int argc, char **argv)
         MODEL_OPTION_ROWS(model),
         {"tokens", 0, ARG_TEXT, &tokens, 0, 0, "IDS  token ids with blanks between them"},
         {"out", 'o', ARG_TEXT, &out_path, 0, 0, "FILE  n_tokens x n_vocab float32, little-endian"},
-        {"embd", 0, ARG_FLAG, &embd, 0, 0, "embeddings instead (comes with embedding models)"},
+        {"embd", 0, ARG_FLAG, &embd, 0, 0, "n_tokens x n_embd instead: the states behind the output norm"},
     };
     const char *pos[1];
     size_t n_pos;
@@ -97,9 +99,8 @@ int cmd_logits(int argc, char **argv)
                     pos, 0, &n_pos, &rc)) {
         return rc;
     }
-    if (embd || !tokens || !out_path) {
-        fprintf(stderr, embd ? "hearth: --embd: no architecture of this version gives embeddings\n"
-                             : "hearth: logits needs --tokens and -o (try hearth logits --help)\n");
+    if (!tokens || !out_path) {
+        fprintf(stderr, "hearth: logits needs --tokens and -o (try hearth logits --help)\n");
         return EXIT_USAGE;
     }
     char path[4096];
@@ -109,7 +110,7 @@ int cmd_logits(int argc, char **argv)
     rc = rc ? rc : model_options_instance(&model, KV_F32, &opt);
     rc = rc ? rc : parse_ids("--tokens", tokens, &ids);
     if (rc == EXIT_OK) {
-        rc = write_logits(path, &opt, &ids, out_path);
+        rc = write_rows(path, &opt, embd ? DOOR_HIDDEN : DOOR_LOGITS, &ids, out_path);
     }
     ivec_release(&ids);
     return rc;

@@ -67,7 +67,7 @@ static status score_text(instance *in, const ivec *ids, size_t window, score *s,
         if (st == ST_OK) {
             s->window = piece.data;
             s->n = piece.len;
-            st = door_run(in, piece.data, piece.len, score_row, s, e);
+            st = door_run(in, DOOR_LOGITS, piece.data, piece.len, score_row, s, e);
         }
         progress_bar(label, (double)(at + n) / (double)ids->len);
     }

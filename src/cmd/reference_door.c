@@ -8,15 +8,16 @@ typedef struct door { /* owned */
     page_pool *pool;
     void **pages;
     batch_row *rows;
-    float *logits;
+    float *out; /* [chunk][width] */
     uint8_t *bad;
-    size_t chunk;
+    size_t chunk, width;
+    door_what what;
 } door;
 
 static void door_release(door *d)
 {
     mem_free(d->bad);
-    mem_free(d->logits);
+    mem_free(d->out);
     mem_free(d->rows);
     mem_free(d->pages);
     page_pool_free(d->pool);
@@ -25,7 +26,8 @@ static void door_release(door *d)
 static status door_init(door *d, const forward_ops *ops, size_t n, err *e)
 {
     size_t n_pages = (n + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS;
-    d->chunk = ops->max_logit_rows < ops->max_rows ? ops->max_logit_rows : ops->max_rows;
+    d->chunk =
+        d->what == DOOR_LOGITS && ops->max_logit_rows < ops->max_rows ? ops->max_logit_rows : ops->max_rows;
     status st = page_pool_new(ops->page_bytes, n_pages, &d->pool, e);
     if (st != ST_OK) {
         return st;
@@ -33,12 +35,12 @@ static status door_init(door *d, const forward_ops *ops, size_t n, err *e)
     d->pages = mem_calloc(n_pages, sizeof *d->pages);
     d->rows = mem_calloc(d->chunk, sizeof *d->rows);
     d->bad = mem_calloc(d->chunk, 1);
-    size_t n_logits;
-    if (!size_mul(d->chunk, ops->shape->n_vocab, &n_logits)) {
-        return err_set(e, ST_NOMEM, NULL, "logits do not fit memory");
+    size_t n_out;
+    if (!size_mul(d->chunk, d->width, &n_out)) {
+        return err_set(e, ST_NOMEM, NULL, "the rows do not fit memory");
     }
-    d->logits = mem_alloc_array(n_logits, sizeof *d->logits);
-    if (!d->pages || !d->rows || !d->bad || !d->logits) {
+    d->out = mem_alloc_array(n_out, sizeof *d->out);
+    if (!d->pages || !d->rows || !d->bad || !d->out) {
         return err_set(e, ST_NOMEM, NULL, "out of memory");
     }
     for (size_t i = 0; i < n_pages; i++) {
@@ -72,23 +74,31 @@ static status door_chunk(const door *d, instance *in, const int32_t *tokens, siz
 {
     const forward_ops *ops = instance_forward(in);
     batch_seq seq = {d->pages, page_pool_total(d->pool)};
-    batch b = {d->rows, n, &seq, 1};
+    bool logits = d->what == DOOR_LOGITS;
+    batch b = {.rows = d->rows, .n_rows = n, .seqs = &seq, .n_seqs = 1, .hidden = logits ? NULL : d->out};
     for (size_t i = 0; i < n; i++) {
-        d->rows[i] = (batch_row){0, (int32_t)(at + i), tokens[at + i], true};
+        d->rows[i] = (batch_row){
+            .pos = (int32_t)(at + i), .token = tokens[at + i], .want_logits = logits, .want_hidden = !logits};
     }
-    status st = ops->forward(ops->ctx, instance_pool(in), &b, d->logits, d->bad, e);
+    status st = ops->forward(ops->ctx, instance_pool(in), &b, logits ? d->out : NULL, d->bad, e);
     for (size_t i = 0; st == ST_OK && i < n; i++) {
         if (d->bad[i]) {
             return err_set(e, ST_NONFINITE, "tokens", "a value that is not finite at position %zu", at + i);
         }
-        st = fn(ctx, at + i, d->logits + i * ops->shape->n_vocab);
+        st = fn(ctx, at + i, d->out + i * d->width);
     }
     return st;
 }
 
-status door_run(instance *in, const int32_t *tokens, size_t n, door_fn fn, void *ctx, err *e)
+size_t door_width(const instance *in, door_what what)
 {
-    door d = {0};
+    const model_shape *shape = instance_forward(in)->shape;
+    return what == DOOR_LOGITS ? shape->n_vocab : shape->n_embd;
+}
+
+status door_run(instance *in, door_what what, const int32_t *tokens, size_t n, door_fn fn, void *ctx, err *e)
+{
+    door d = {.what = what, .width = door_width(in, what)};
     status st = door_check(in, tokens, n, e);
     if (st == ST_OK && n > 0) {
         st = door_init(&d, instance_forward(in), n, e);

@@ -2,9 +2,12 @@
 import base64
 import json
 import math
+import operator
 import os
+import statistics
 import struct
 
+from cases_quantize import Raw
 from cmd_rig import MODELS, Case, floats, hearth, vocabulary_only
 
 N_VOCAB = 300
@@ -62,6 +65,11 @@ class Tokenize(Case):
         self.fails(1, "tokenize", "-m", MODELS["none"], "hi", says="tokenizer.ggml.model")
 
 
+def rows_of(data, width):
+    values = struct.unpack(f"<{len(data) // 4}f", data)
+    return [values[i:i + width] for i in range(0, len(values), width)]
+
+
 class Logits(Case):
     TOKENS = "104 105 32 297 0 7"
 
@@ -86,6 +94,25 @@ class Logits(Case):
         said = [row.index(max(row)) for row in rows[len(reply["prompt_ids"]) - 1:]][:len(reply["ids"])]
         self.assertEqual(said, reply["ids"])
 
+    def test_embd(self):
+        """The output matrix times the rows of --embd are the logits; Q8_0 has codes of the rows in between, F32 has not."""
+        for model, width, within in (("wide", 256, 1e-5), ("bpe", 64, 5e-2)):
+            logits = rows_of(self.logits(model=model), N_VOCAB)
+            hidden = rows_of(self.logits("--embd", model=model), width)
+            self.assertEqual((len(logits), len(hidden)), (6, 6))
+            self.ok("quantize", MODELS[model], self.dir / "f32.gguf", "F32") if model == "bpe" else None
+            file = Raw(self.dir / "f32.gguf" if model == "bpe" else MODELS[model])
+            kind, dims, data = file.tensors.get("output.weight") or file.tensors["token_embd.weight"]
+            self.assertEqual((kind, list(dims)), ("F32", [width, N_VOCAB]))
+            matrix = rows_of(data, width)
+            for h, row in zip(hidden, logits, strict=True):
+                spread = statistics.pstdev(row)
+                worst = max(abs(math.fsum(map(operator.mul, w, h)) - x) for w, x in zip(matrix, row, strict=True))
+                self.assertLessEqual(worst, within * spread, model)
+        self.assertEqual(self.logits("--embd", tokens="104,105, 32"), self.logits("--embd")[:3 * 64 * 4])
+        for more in (["--cpu", "ref"], ["--threads", "1"], ["-c", "6"], ["--kv-type", "f32"]):
+            self.assertEqual(self.logits("--embd", *more), self.logits("--embd"), more)
+
     def test_same_everywhere(self):
         want = self.logits()
         for more in (["--cpu", "ref"], ["--cpu", "avx2"], ["--threads", "1"], ["--threads", "2"], ["-c", "6"],
@@ -106,7 +133,7 @@ class Logits(Case):
         self.fails(2, *m, "99999999999", says="99999999999")
         self.fails(2, "logits", "-m", MODELS["bpe"], "-o", out, says="--tokens")
         self.fails(2, "logits", "-m", MODELS["bpe"], "--tokens", "1", says="-o")
-        self.fails(2, "logits", "-m", MODELS["bpe"], "--tokens", "1", "-o", out, "--embd", says="--embd")
+        self.fails(1, *m, "1 300", "--embd", says=["300", "place 1"])
         self.assertEqual(out.read_bytes(), b"old")
         self.fails(1, "logits", "-m", MODELS["bpe"], "--tokens", "1", "-o", "/nonexistent/x", says="/nonexistent/x")
         self.fails(1, "logits", "-m", MODELS["bpe"], "--tokens", "1", "-o", "/dev/full", says="No space left")
