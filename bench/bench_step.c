@@ -287,9 +287,9 @@ int main(int argc, char **argv)
     span *work = calloc(MAX_SPANS * MAX_THREADS / 16, sizeof *work);
     printf("%s, kernels %s, %zu threads, depth %zu, %zu steps a round\n", argv[1],
            instance_describe(in)->kernels, n_threads, depth, steps);
-    status st = work ? ST_OK : ST_NOMEM;
+    double ms = 0;
+    status st = work ? bench_lanes_decode(l, depth, 1, &ms, &e) : ST_NOMEM; /* reads the prompt */
     for (size_t r = 0; st == ST_OK && r < number[3]; r++) {
-        double ms = 0;
         memset(n_spans, 0, sizeof n_spans);
         const clock_src *clock = clock_system();
         uint64_t ns0 = clock_mono_ns(clock), t0 = ticks();

@@ -212,6 +212,19 @@ static void tile_store(const attend *at, const attend_tile *t, size_t h0, size_t
     }
 }
 
+/* Whether the task of a head is the only one that looks at its queries. */
+static bool turns_late(const attend *at)
+{
+    return at->alone && at->n_joins == 0;
+}
+
+static void turn_task(void *arg, size_t row, size_t thread)
+{
+    const attend *at = arg;
+    (void)thread;
+    at->turn(at->turn_ctx, row, 0, at->shape->n_kv_heads);
+}
+
 /* The last rows see the most and come first, so that no long task is left to the end. */
 static void attend_task(void *arg, size_t task, size_t thread)
 {
@@ -221,6 +234,9 @@ static void attend_task(void *arg, size_t task, size_t thread)
     size_t group = n / t->n_pieces, piece = n % t->n_pieces, n_kv = at->shape->n_kv_heads;
     size_t h0 = n_kv * group / t->n_groups, h1 = n_kv * (group + 1) / t->n_groups;
     if (at->alone && piece == t->n_pieces - 1) { /* the only one that comes to the row's own position */
+        if (turns_late(at)) {
+            at->turn(at->turn_ctx, t->row0, h0, h1);
+        }
         tile_store(at, t, h0, h1);
     }
     if (t->n_pieces == 1) {
@@ -258,6 +274,9 @@ void attend_store(attend *at, pool *p, const kv_layer *kv, const float *k, size_
     at->k_stride = k_stride;
     at->v = v;
     at->v_stride = v_stride;
+    if (!turns_late(at)) {
+        pool_run(p, turn_task, at, at->b->n_rows);
+    }
     if (!at->alone) {
         pool_run(p, store_task, at, at->n_tiles * at->shape->n_kv_heads);
     }

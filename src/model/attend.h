@@ -34,6 +34,10 @@ typedef struct attend {
     const kern_table *kern;
     const model_shape *shape;
     const batch *b;
+    /* What is done first with the query and key heads that belong to KV heads [h0, h1) of a row: norm, rotation. Once
+     * for each; any thread. */
+    void (*turn)(const void *ctx, size_t row, size_t h0, size_t h1);
+    const void *turn_ctx;
     const float *q; /* rows of n_heads * k_dim, q_stride floats apart */
     float *mix;     /* rows of n_heads * v_dim */
     size_t q_stride, mix_stride;
@@ -56,8 +60,9 @@ size_t attend_tile_rows(const model_shape *s);
 /* Floats of scratch of one thread. */
 size_t attend_scratch(const model_shape *s);
 void attend_plan(attend *at, size_t n_threads);
-/* Writes what all rows of the batch have for one layer into their pages: rows of n_kv_heads * k_dim, and of v_dim.
- * They are taken down and written by attend_run where each row is of another sequence: by the task that reads them. */
+/* Turns the heads of all rows of the batch and writes what they have for one layer into their pages: rows of
+ * n_kv_heads * k_dim, and of v_dim. Where each row is of another sequence this is left to attend_run: to the task that
+ * reads them. */
 void attend_store(attend *at, pool *p, const kv_layer *kv, const float *k, size_t k_stride, const float *v,
                   size_t v_stride);
 /* Fills mix for all rows of the batch from the pages of one layer. After attend_store, once. */

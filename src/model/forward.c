@@ -167,15 +167,16 @@ static void turn_heads(const pass *ps, size_t row, float *heads, size_t n, const
     }
 }
 
-static void turn_task(void *arg, size_t row, size_t thread)
+/* KV heads [h0, h1) of a row, and the query heads that share them. */
+static void turn(const void *ctx, size_t row, size_t h0, size_t h1)
 {
-    const pass *ps = arg;
+    const pass *ps = ctx;
     const model_shape *s = &ps->m->hp.shape;
     float *k = workspace_row(ps->ws->k, row, (size_t)s->n_kv_heads * s->k_dim);
     float *q = workspace_row(ps->ws->q, row, (size_t)s->n_heads * s->k_dim);
-    (void)thread;
-    turn_heads(ps, row, q, s->n_heads, ps->lw->q_norm);
-    turn_heads(ps, row, k, s->n_kv_heads, ps->lw->k_norm);
+    size_t n_q = s->n_heads / s->n_kv_heads;
+    turn_heads(ps, row, q + h0 * n_q * s->k_dim, (h1 - h0) * n_q, ps->lw->q_norm);
+    turn_heads(ps, row, k + h0 * s->k_dim, h1 - h0, ps->lw->k_norm);
 }
 
 /* The present input times w, into rows of the workspace. */
@@ -201,7 +202,6 @@ static void attention_block(pass *ps)
     const product qkv[] = {product_of(ps, &lw->q, ws->q), product_of(ps, &lw->k, ws->k),
                            product_of(ps, &lw->v, ws->v)};
     product_run(ps->m->kern, ps->p, qkv, 3);
-    pool_run(ps->p, turn_task, ps, ps->b->n_rows);
     attend_store(&ps->attn, ps->p, ps->kv, ws->k, workspace_pitch(lw->k.n), ws->v, workspace_pitch(lw->v.n));
     attend_run(&ps->attn, ps->p, ps->kv);
     prepare(ps, ws->mix, NULL, lw->o.k, kind_bit(&lw->o));
@@ -299,6 +299,8 @@ static void attend_begin(pass *ps)
         .kern = ps->m->kern,
         .shape = s,
         .b = ps->b,
+        .turn = turn,
+        .turn_ctx = ps,
         .q = ps->ws->q,
         .mix = ps->ws->mix,
         .q_stride = workspace_pitch(q_width),
