@@ -480,7 +480,7 @@ static void run_batch(engine *en, sequence *const *seqs, size_t n_seqs)
     }
     counter_add(&en->count.bugs, 1);
     if (n_seqs == 1) {
-        sequence_fail(seqs[0], &e);
+        sequence_fail_step(seqs[0], &e, clock_mono_ns(en->cfg.clock));
         return;
     }
     for (size_t i = 0; i < n_seqs; i++) {

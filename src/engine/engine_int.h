@@ -234,8 +234,10 @@ bool sequence_overdue(const sequence *s, uint64_t now_ns);
 void sequence_cut(sequence *s, uint64_t now_ns);
 /* Any state → gone, with an error. */
 void sequence_fail(sequence *s, const err *e);
-/* A row of it met a non-finite value: it fails, alone; with a sealed outcome it ends as sealed, its session
+/* Its rows of this step could not be computed: it fails, alone; with a sealed outcome it ends as sealed, its session
  * dirty. */
+void sequence_fail_step(sequence *s, const err *e, uint64_t now_ns);
+/* The same: a row of it met a non-finite value. */
 void sequence_spoil(sequence *s, uint64_t now_ns);
 /* TAIL → gone, its last token not forwarded: there is no page for it. */
 void sequence_end_short(sequence *s, uint64_t now_ns);

@@ -6,7 +6,7 @@
 
 #include "engine/engine_int.h"
 
-#define ROWS_STEP 32
+#define ROWS_STEP 16
 
 /* Sweeping: cancel and deadline, in every state */
 
@@ -141,7 +141,7 @@ bool scheduler_restore(engine *en)
 
 /* Admission */
 
-/* false: it must wait for a lane or for pages. */
+/* false: it must wait for a lane or for pages. Else it is admitted, or has failed. */
 static bool try_admit(engine *en, sequence *s, uint64_t now_ns)
 {
     size_t reuse;
@@ -155,11 +155,16 @@ static bool try_admit(engine *en, sequence *s, uint64_t now_ns)
         return false;
     }
     lane *l;
-    if (lane_for(en, s, &l) != ST_OK) {
-        return false;
+    status st = lane_for(en, s, &l);
+    if (st == ST_OK) {
+        sequence_admit(s, l, reason, reuse, need, now_ns);
+    } else if (st != ST_CAPACITY && en->n_active == 0) { /* nobody will give memory back */
+        err e;
+        err_set(&e, st, NULL, "out of memory for a lane of %d tokens", (int)en->cfg.n_ctx);
+        sequence_fail(s, &e);
+        return true;
     }
-    sequence_admit(s, l, reason, reuse, need, now_ns);
-    return true;
+    return st == ST_OK;
 }
 
 static bool may_be_tried(engine *en, sequence *s)

@@ -404,17 +404,22 @@ void sequence_end_short(sequence *s, uint64_t now_ns)
     end(s, now_ns);
 }
 
-void sequence_spoil(sequence *s, uint64_t now_ns)
+void sequence_fail_step(sequence *s, const err *e, uint64_t now_ns)
 {
     if (s->state == SEQ_TAIL) {
         s->session->dirty = true;
         end(s, now_ns);
         return;
     }
+    sequence_fail(s, e);
+}
+
+void sequence_spoil(sequence *s, uint64_t now_ns)
+{
     err e;
     err_set(&e, ST_NONFINITE, NULL, "the model computed a non-finite value between positions %zu and %zu",
             s->kv->ids.len, s->kv->ids.len + s->step_rows - 1);
-    sequence_fail(s, &e);
+    sequence_fail_step(s, &e, now_ns);
 }
 
 bool sequence_draws(const sequence *s)
