@@ -5,6 +5,7 @@
 #include "kern/x86/avx2.h"
 #include "kern/x86/fmath_avx2.h"
 #include "kern/x86/philox.h"
+#include "kern/x86/unroll.h"
 #include "kern/x86/vec_avx2.h"
 
 static size_t lanes_left(size_t n, size_t i)
@@ -119,42 +120,57 @@ static inline __m256i xor2(__m256i a, uint32_t key)
     return _mm256_xor_si256(a, _mm256_set1_epi32((int)key));
 }
 
+/* b is the one that comes last. */
 static inline __m256i xor3(__m256i a, __m256i b, uint32_t key)
 {
-    return xor2(_mm256_xor_si256(a, b), key);
+    return _mm256_xor_si256(xor2(a, key), b);
 }
 
-/* The first output of Philox with the counter (position, token, 0, 0): base/philox.c for four tokens, less what
- * philox.h says. */
-static inline __m256i philox4(__m256i token, const philox_start *p)
+/* The first output of Philox with the counter (position, token, 0, 0): base/philox.c for eight tokens, less what
+ * philox.h says. Even and odd ones are two chains, independent of each other: one after the other they would wait for
+ * products. */
+MM_INLINE __m256i philox8(__m256i token, const philox_start *p)
 {
     const __m256i m0 = _mm256_set1_epi64x(PHILOX_M0), m1 = _mm256_set1_epi64x(PHILOX_M1);
-    __m256i p0 = _mm256_mul_epu32(xor2(token, p->key[0][0]), m0);
-    __m256i p1 = _mm256_mul_epu32(xor2(high_half(p0), p->x[0]), m1);
-    __m256i c0 = xor2(high_half(p1), p->x[1]), c1 = p1, c2 = xor2(p0, p->x[2]), c3;
-    p0 = _mm256_mul_epu32(c0, m0);
-    p1 = _mm256_mul_epu32(c2, m1);
-    c0 = xor3(high_half(p1), c1, p->key[3][0]);
-    c2 = xor2(high_half(p0), p->x[3]);
-    c1 = p1;
-    c3 = p0;
-    for (int round = 4; round < PHILOX_ROUNDS - 2; round++) {
-        p0 = _mm256_mul_epu32(c0, m0);
-        p1 = _mm256_mul_epu32(c2, m1);
-        c0 = xor3(high_half(p1), c1, p->key[round][0]);
-        c2 = xor3(high_half(p0), c3, p->key[round][1]);
-        c1 = p1;
-        c3 = p0;
+    const __m256i c[2] = {token, _mm256_srli_epi64(token, 32)};
+    __m256i c0[2], c1[2], c2[2], c3[2];
+    MM_UNROLL
+    for (size_t i = 0; i < 2; i++) {
+        c3[i] = _mm256_mul_epu32(xor2(c[i], p->key[0][0]), m0);
+        c1[i] = _mm256_mul_epu32(xor2(high_half(c3[i]), p->x[0]), m1);
+        c0[i] = xor2(high_half(c1[i]), p->x[1]);
+        c2[i] = xor2(c3[i], p->x[2]);
     }
-    c1 = _mm256_mul_epu32(c2, m1);
-    c2 = xor3(high_half(_mm256_mul_epu32(c0, m0)), c3, p->key[PHILOX_ROUNDS - 2][1]);
-    return xor3(high_half(_mm256_mul_epu32(c2, m1)), c1, p->key[PHILOX_ROUNDS - 1][0]);
-}
-
-static inline __m256i philox8(__m256i token, const philox_start *p)
-{
-    const __m256i even = philox4(token, p), odd = philox4(_mm256_srli_epi64(token, 32), p);
-    return _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
+    MM_UNROLL
+    for (size_t i = 0; i < 2; i++) {
+        c3[i] = _mm256_mul_epu32(c0[i], m0);
+        const __m256i p1 = _mm256_mul_epu32(c2[i], m1);
+        c0[i] = xor3(c1[i], high_half(p1), p->key[3][0]);
+        c2[i] = xor2(high_half(c3[i]), p->x[3]);
+        c1[i] = p1;
+    }
+    MM_UNROLL
+    for (size_t round = 4; round < PHILOX_ROUNDS - 2; round++) {
+        MM_UNROLL
+        for (size_t i = 0; i < 2; i++) {
+            const __m256i p0 = _mm256_mul_epu32(c0[i], m0), p1 = _mm256_mul_epu32(c2[i], m1);
+            c0[i] = xor3(c1[i], high_half(p1), p->key[round][0]);
+            c2[i] = xor3(c3[i], high_half(p0), p->key[round][1]);
+            c1[i] = p1;
+            c3[i] = p0;
+        }
+    }
+    MM_UNROLL
+    for (size_t i = 0; i < 2; i++) {
+        c1[i] = _mm256_mul_epu32(c2[i], m1);
+        c2[i] = xor3(c3[i], high_half(_mm256_mul_epu32(c0[i], m0)), p->key[PHILOX_ROUNDS - 2][1]);
+    }
+    MM_UNROLL
+    for (size_t i = 0; i < 2; i++) {
+        c2[i] = high_half(_mm256_mul_epu32(c2[i], m1));
+        c0[i] = xor3(c1[i], c2[i], p->key[PHILOX_ROUNDS - 1][0]);
+    }
+    return _mm256_blend_epi32(c0[0], _mm256_slli_epi64(c0[1], 32), 0xAA);
 }
 
 /* No less than the noise of these bits: -log(-log u) <= -log(1 - u), and 1 - u is at least the rest up to 2^24 less

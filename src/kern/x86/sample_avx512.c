@@ -5,6 +5,7 @@
 #include "kern/x86/avx512.h"
 #include "kern/x86/fmath_avx512.h"
 #include "kern/x86/philox.h"
+#include "kern/x86/unroll.h"
 
 static __mmask16 lanes_at(size_t n, size_t i)
 {
@@ -91,37 +92,65 @@ static inline __m512i xor2(__m512i a, uint32_t key)
     return _mm512_xor_si512(a, _mm512_set1_epi32((int)key));
 }
 
-/* The first output of Philox with the counter (position, token, 0, 0): base/philox.c for eight tokens, less what
- * philox.h says. */
-static inline __m512i philox8(__m512i token, const philox_start *p)
+#define CHAINS 4 /* independent of each other: as one after the other they would wait for products */
+
+/* The first output of Philox with the counter (position, token, 0, 0): base/philox.c for eight tokens of each chain, in
+ * place, less what philox.h says. */
+MM_INLINE void philox(__m512i c[CHAINS], const philox_start *p)
 {
     const __m512i m0 = _mm512_set1_epi64(PHILOX_M0), m1 = _mm512_set1_epi64(PHILOX_M1);
-    __m512i p0 = _mm512_mul_epu32(xor2(token, p->key[0][0]), m0);
-    __m512i p1 = _mm512_mul_epu32(xor2(high_half(p0), p->x[0]), m1);
-    __m512i c0 = xor2(high_half(p1), p->x[1]), c1 = p1, c2 = xor2(p0, p->x[2]), c3;
-    p0 = _mm512_mul_epu32(c0, m0);
-    p1 = _mm512_mul_epu32(c2, m1);
-    c0 = xor3(high_half(p1), c1, p->key[3][0]);
-    c2 = xor2(high_half(p0), p->x[3]);
-    c1 = p1;
-    c3 = p0;
-    for (int round = 4; round < PHILOX_ROUNDS - 2; round++) {
-        p0 = _mm512_mul_epu32(c0, m0);
-        p1 = _mm512_mul_epu32(c2, m1);
-        c0 = xor3(high_half(p1), c1, p->key[round][0]);
-        c2 = xor3(high_half(p0), c3, p->key[round][1]);
-        c1 = p1;
-        c3 = p0;
+    __m512i c0[CHAINS], c1[CHAINS], c2[CHAINS], c3[CHAINS];
+    MM_UNROLL
+    for (size_t i = 0; i < CHAINS; i++) {
+        c3[i] = _mm512_mul_epu32(xor2(c[i], p->key[0][0]), m0);
+        c1[i] = _mm512_mul_epu32(xor2(high_half(c3[i]), p->x[0]), m1);
+        c0[i] = xor2(high_half(c1[i]), p->x[1]);
+        c2[i] = xor2(c3[i], p->x[2]);
     }
-    c1 = _mm512_mul_epu32(c2, m1);
-    c2 = xor3(high_half(_mm512_mul_epu32(c0, m0)), c3, p->key[PHILOX_ROUNDS - 2][1]);
-    return xor3(high_half(_mm512_mul_epu32(c2, m1)), c1, p->key[PHILOX_ROUNDS - 1][0]);
+    MM_UNROLL
+    for (size_t i = 0; i < CHAINS; i++) {
+        c3[i] = _mm512_mul_epu32(c0[i], m0);
+        const __m512i p1 = _mm512_mul_epu32(c2[i], m1);
+        c0[i] = xor3(high_half(p1), c1[i], p->key[3][0]);
+        c2[i] = xor2(high_half(c3[i]), p->x[3]);
+        c1[i] = p1;
+    }
+    MM_UNROLL
+    for (size_t round = 4; round < PHILOX_ROUNDS - 2; round++) {
+        MM_UNROLL
+        for (size_t i = 0; i < CHAINS; i++) {
+            const __m512i p0 = _mm512_mul_epu32(c0[i], m0), p1 = _mm512_mul_epu32(c2[i], m1);
+            c0[i] = xor3(high_half(p1), c1[i], p->key[round][0]);
+            c2[i] = xor3(high_half(p0), c3[i], p->key[round][1]);
+            c1[i] = p1;
+            c3[i] = p0;
+        }
+    }
+    MM_UNROLL
+    for (size_t i = 0; i < CHAINS; i++) {
+        c1[i] = _mm512_mul_epu32(c2[i], m1);
+        c2[i] = xor3(high_half(_mm512_mul_epu32(c0[i], m0)), c3[i], p->key[PHILOX_ROUNDS - 2][1]);
+    }
+    MM_UNROLL
+    for (size_t i = 0; i < CHAINS; i++) {
+        c[i] = xor3(high_half(_mm512_mul_epu32(c2[i], m1)), c1[i], p->key[PHILOX_ROUNDS - 1][0]);
+    }
 }
 
-static inline __m512i philox16(__m512i token, const philox_start *p)
+/* For sixteen tokens each, in place. */
+MM_INLINE void philox_both(__m512i token[CHAINS / 2], const philox_start *p)
 {
-    const __m512i even = philox8(token, p), odd = philox8(_mm512_srli_epi64(token, 32), p);
-    return _mm512_mask_shuffle_epi32(even, 0xAAAA, odd, _MM_PERM_CCAA);
+    __m512i c[CHAINS];
+    MM_UNROLL
+    for (size_t i = 0; i < CHAINS / 2; i++) {
+        c[2 * i] = token[i];
+        c[2 * i + 1] = _mm512_srli_epi64(token[i], 32);
+    }
+    philox(c, p);
+    MM_UNROLL
+    for (size_t i = 0; i < CHAINS / 2; i++) {
+        token[i] = _mm512_mask_shuffle_epi32(c[2 * i], 0xAAAA, c[2 * i + 1], _MM_PERM_CCAA);
+    }
 }
 
 /* No less than the noise of these bits: -log(-log u) <= -log(1 - u), and 1 - u is at least the rest up to 2^24 less
@@ -141,24 +170,40 @@ size_t gumbel_argmax_avx512(const float *x, const int32_t *token, int32_t first,
     const __m512 floor = _mm512_set1_ps(least);
     const philox_start start = philox_begin(seed, position);
     size_t best = n;
-    for (size_t i = 0; i < n; i += 16) {
+    for (size_t i = 0; i < n; i += 32) {
         const __m512 beat = _mm512_set1_ps(*score);
-        const __mmask16 lanes = lanes_at(n, i);
-        const __m512 v = _mm512_mask_loadu_ps(_mm512_set1_ps(-INFINITY), lanes, x + i);
-        __mmask16 in = _mm512_cmp_ps_mask(v, floor, _CMP_GE_OQ);
-        in = _mm512_mask_cmp_ps_mask(in, _mm512_add_ps(v, _mm512_set1_ps(FM_GUMBEL_MAX)), beat, _CMP_GE_OQ);
-        if (!in) {
+        const size_t half = n - i > 16 ? i + 16 : n; /* where the second sixteen begin, if there are any */
+        const __mmask16 lanes[2] = {lanes_at(n, i), lanes_at(n, half)};
+        const size_t at[2] = {i, half};
+        __m512 v[2];
+        __mmask16 in[2];
+        __m512i bits[2];
+        MM_UNROLL
+        for (size_t h = 0; h < 2; h++) {
+            v[h] = _mm512_mask_loadu_ps(_mm512_set1_ps(-INFINITY), lanes[h], x + at[h]);
+            in[h] = _mm512_cmp_ps_mask(v[h], floor, _CMP_GE_OQ);
+            in[h] = _mm512_mask_cmp_ps_mask(in[h], _mm512_add_ps(v[h], _mm512_set1_ps(FM_GUMBEL_MAX)), beat,
+                                            _CMP_GE_OQ);
+        }
+        if (!(in[0] | in[1])) {
             continue;
         }
-        const __m512i ids = token ? _mm512_maskz_loadu_epi32(lanes, token + i)
-                                  : _mm512_add_epi32(step, _mm512_set1_epi32(first + (int32_t)i));
-        const __m512i bits = philox16(ids, &start);
-        unsigned left = _mm512_mask_cmp_ps_mask(in, _mm512_add_ps(v, gumbel_bound(bits)), beat, _CMP_GE_OQ);
-        for (; left; left &= left - 1) {
-            const size_t at = i + (size_t)__builtin_ctz(left);
-            const float s = x[at] + fm_gumbel(seed, position, token ? token[at] : first + (int32_t)at);
+        MM_UNROLL
+        for (size_t h = 0; h < 2; h++) {
+            bits[h] = token ? _mm512_maskz_loadu_epi32(lanes[h], token + at[h])
+                            : _mm512_add_epi32(step, _mm512_set1_epi32(first + (int32_t)at[h]));
+        }
+        philox_both(bits, &start);
+        MM_UNROLL
+        for (size_t h = 0; h < 2; h++) {
+            in[h] =
+                _mm512_mask_cmp_ps_mask(in[h], _mm512_add_ps(v[h], gumbel_bound(bits[h])), beat, _CMP_GE_OQ);
+        }
+        for (uint32_t left = in[0] | (uint32_t)in[1] << 16; left; left &= left - 1) {
+            const size_t one = i + (size_t)__builtin_ctz(left);
+            const float s = x[one] + fm_gumbel(seed, position, token ? token[one] : first + (int32_t)one);
             if (s > *score || (s == *score && best == n)) {
-                best = at;
+                best = one;
                 *score = s;
             }
         }
