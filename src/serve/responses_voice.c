@@ -309,7 +309,8 @@ static const char *text_event(const speech_item *item, bool done)
     return names[item->kind][done];
 }
 
-/* All that have begun. A call that was withdrawn or cut never gets there. */
+/* All that have begun. Of a call that was withdrawn nothing more is told; one that the end of the response has cut is
+ * done as it is, but its arguments never are: who waits for those may call what they say. */
 static void end_items(generation_run *r)
 {
     const speech *said = &r->choices[0].said;
@@ -317,11 +318,13 @@ static void end_items(generation_run *r)
         size_t i = r->told->n_ended;
         const speech_item *item = speech_at(said, i);
         bool is_call = item->kind == SPEECH_CALL;
-        if (is_call && (item->withdrawn || !item->closed)) {
+        if (is_call && item->withdrawn) {
             continue;
         }
-        tell_text(r, text_event(item, true), i, is_call ? "arguments" : "text", buf_str(&item->text),
-                  item->text.len);
+        if (!is_call || item->closed) {
+            tell_text(r, text_event(item, true), i, is_call ? "arguments" : "text", buf_str(&item->text),
+                      item->text.len);
+        }
         if (!is_call) {
             tell_part(r, "response.content_part.done", i, true);
         }

@@ -443,7 +443,11 @@ class Responses(Shared):
         self.assertEqual([i["type"] for i in done], ["message", "function_call"])  # what was no call is never done
         self.assertEqual(got[-1][1]["response"]["output"], done)
         got = self.events_of("say so call f args {", tools=[self.TOOL])
-        self.assertEqual([d["item"]["type"] for n, d in got if n == "response.output_item.done"], ["message"])
+        done = [d["item"] for n, d in got if n == "response.output_item.done"]
+        self.assertEqual([(i["type"], i["status"]) for i in done], [("message", "completed"), ("function_call", "incomplete")])
+        self.assertEqual((done[1]["name"], done[1]["arguments"]), ("f", "{"))
+        self.assertEqual(got[-1][1]["response"]["output"], done)
+        self.assertNotIn("response.function_call_arguments.done", [n for n, _ in got])
 
     def test_errors(self):
         status, _, body = self.respond("error nonfinite", stream=True)
