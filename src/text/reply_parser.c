@@ -476,6 +476,18 @@ status reply_parser_finish(reply_parser *p, bool cut, reply_end *out)
     return p->st;
 }
 
+status reply_parser_give_up(reply_parser *p)
+{
+    if (p->mode == MODE_CALL && p->block_ended == 0) {
+        settle(p, STEP_FAIL);
+    } else if (p->mode == MODE_CALL && p->begun) {
+        send_call(p, REPLY_CALL_WITHDRAWN, p->n_begun - 1);
+        reply_call_drop(p);
+    }
+    flush(p);
+    return p->st;
+}
+
 bool reply_parser_in_reasoning(const reply_parser *p)
 {
     return p->mode == MODE_REASONING;

@@ -86,6 +86,10 @@ typedef struct reply_end {
  * close it (raw code). Releases what is held. Afterwards only the questions below and free. */
 status reply_parser_finish(reply_parser *p, bool cut, reply_end *out);
 
+/* Behind a finish that found the text inside a call, for a reply that ended there by itself: the call is withdrawn, and
+ * where no call of its block has ended the block's text is content. */
+status reply_parser_give_up(reply_parser *p);
+
 /* Between pushes: */
 bool reply_parser_in_reasoning(const reply_parser *p);
 /* Calls that have ended and are not withdrawn. */

@@ -164,6 +164,14 @@ static status on_event(void *ctx, const reply_event *ev)
 /*
  * The watcher
  */
+/* The text is over. A call that it ends in was cut; one that nothing cut was none (FAILURES S3). */
+static status finish(reply_parser *p, bool cut)
+{
+    reply_end end;
+    status st = reply_parser_finish(p, cut, &end);
+    return st == ST_OK && end.in_call && !cut ? reply_parser_give_up(p) : st;
+}
+
 /* After the parser has seen what there is: forces the end of reasoning, if it is due. */
 static void keep_budget(talk *t, gen_verdict *v)
 {
@@ -190,7 +198,6 @@ static void judge(talk *t, gen_verdict *v)
 
 status talk_watch(talk *t, gen_moment when, const char *text, size_t len, gen_verdict *v)
 {
-    reply_end end;
     status st = ST_OK;
     t->n_shown += len;
     t->cut = when == GEN_CUT;
@@ -208,7 +215,7 @@ status talk_watch(talk *t, gen_moment when, const char *text, size_t len, gen_ve
     case GEN_CUT:
         if (!t->over) {
             st = reply_parser_push(t->parser, text, len);
-            st = st == ST_OK ? reply_parser_finish(t->parser, when == GEN_CUT, &end) : st;
+            st = st == ST_OK ? finish(t->parser, when == GEN_CUT) : st;
         }
         t->ended = true;
         break;
@@ -328,12 +335,11 @@ static status on_told(void *ctx, const reply_event *ev)
 static status tell_again(teller *r, const buf *text)
 {
     const talk_options *o = &r->t->o;
-    reply_end end;
     reply_parser *p = NULL;
     status st = open_parser(o, on_told, r, &p);
     st = st == ST_OK ? reply_parser_push(p, buf_str(o->opening), o->opening->len) : st;
     st = st == ST_OK ? reply_parser_push(p, buf_str(text), text->len) : st;
-    st = st == ST_OK ? reply_parser_finish(p, r->t->cut, &end) : st;
+    st = st == ST_OK ? finish(p, r->t->cut) : st;
     reply_parser_free(p);
     return st;
 }

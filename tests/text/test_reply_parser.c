@@ -462,20 +462,56 @@ static void test_prompt_reasons(void **state)
     }
 }
 
+/* A reply that ended by itself inside a call: its text after all, but for what stands beside calls that count. */
+static void test_give_up(void **state)
+{
+    static const struct {
+        reply_style style;
+        const char *text, *content;
+        size_t n_calls, n_withdrawn; /* that count, that do not */
+    } rows[] = {
+        {REPLY_HERMES, "a <tool_call>{\"name\": \"f\", \"arguments\": {\"x",
+         "a <tool_call>{\"name\": \"f\", \"arguments\": {\"x", 0, 1},
+        {REPLY_HERMES, "<tool_call>{\"na", "<tool_call>{\"na", 0, 0},
+        {REPLY_MISTRAL, "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {",
+         "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {", 0, 1},
+        {REPLY_MISTRAL,
+         "a[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\", \"arguments\": {", "a", 1, 1},
+        {REPLY_MISTRAL, "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}},", "", 1, 0},
+        {REPLY_QWEN3_CODER, "<tool_call>\n<function=f>\n<parameter=a>\nx",
+         "<tool_call>\n<function=f>\n<parameter=a>\nx", 0, 1},
+    };
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        collected c = {0};
+        reply_end end;
+        size_t withdrawn = 0;
+        reply_parser *p = parser_of(rows[i].style, &c);
+        push(p, rows[i].text);
+        assert_int_equal(reply_parser_finish(p, false, &end), ST_OK);
+        assert_true(end.in_call);
+        assert_int_equal(reply_parser_give_up(p), ST_OK);
+        for (size_t k = 0; k < c.n; k++) {
+            withdrawn += c.calls[k].withdrawn;
+        }
+        if (strcmp(buf_str(&c.content), rows[i].content) != 0 || withdrawn != rows[i].n_withdrawn) {
+            fail_msg("%s: %zu withdrawn, content %s", rows[i].text, withdrawn, buf_str(&c.content));
+        }
+        assert_int_equal(collected_n_calls(&c), rows[i].n_calls);
+        assert_int_equal(reply_parser_calls(p), rows[i].n_calls);
+        reply_parser_free(p);
+        collected_release(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_steps),
-        cmocka_unit_test(test_state),
-        cmocka_unit_test(test_withdrawn),
-        cmocka_unit_test(test_forced_close),
-        cmocka_unit_test(test_name_limit),
-        cmocka_unit_test(test_sink_fails),
-        cmocka_unit_test(test_linear),
-        cmocka_unit_test(test_detect),
-        cmocka_unit_test(test_detect_published),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_openers),
+        cmocka_unit_test(test_steps),          cmocka_unit_test(test_state),
+        cmocka_unit_test(test_withdrawn),      cmocka_unit_test(test_give_up),
+        cmocka_unit_test(test_forced_close),   cmocka_unit_test(test_name_limit),
+        cmocka_unit_test(test_sink_fails),     cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_detect),         cmocka_unit_test(test_detect_published),
+        cmocka_unit_test(test_names),          cmocka_unit_test(test_openers),
         cmocka_unit_test(test_prompt_reasons),
     };
     return cmocka_run_group_tests_name("text-reply-parser", tests, NULL, NULL);

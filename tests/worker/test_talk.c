@@ -109,6 +109,14 @@ static const talk_case cases[] = {
     {HERMES, CALL("{\"a\": 1}"), "," TOOLS ",\"max_new_tokens\":48", "", "", "0:add{\"a\": 1", "length", 0},
     {HERMES, CALL("{\"a\": 1}") "and more", "," TOOLS ",\"max_new_tokens\":68", "and m", "",
      "0:add{\"a\": 1}.", "length", 0},
+    /* one that ends by itself inside a call has made none: by the end token, by a stop string */
+    {HERMES, "so <tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\"", "," TOOLS,
+     "so <tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\"", "", "0:add{\"a\"!", "stop", 0},
+    {HERMES, CALL("{\"a\": 1}"), "," TOOLS ",\"stop\":[\": 1\"]",
+     "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\"", "", "0:add{\"a\"!", "stop", 0},
+    {HERMES, "<tool_call>\n{\"na", "," TOOLS, "<tool_call>\n{\"na", "", "", "stop", 0},
+    {HERMES, CALL("{}") "\n<tool_call>\n{\"name\": \"add\", \"arguments\": {", "," TOOLS,
+     "<tool_call>\n{\"name\": \"add\", \"arguments\": {", "", "0:add{}.1:add{!", "tool_calls", 0},
     /* a closing tag inside an argument */
     {HERMES, CALL("{\"a\": \"</tool_call>\"}"), "," TOOLS, "", "", "0:add{\"a\": \"</tool_call>\"}.",
      "tool_calls", 0},
