@@ -65,9 +65,11 @@ static void tell_piece(run_choice *c, const frame *f, size_t item)
     }
 }
 
+/* A choice without a token has an empty list, as in a whole answer. */
 static void tell_ended(run_choice *c)
 {
-    run_put_chunk(c, "", 0, false, &c->result);
+    bool said_nothing = c->result.completion_tokens == 0 && !c->echo_is_out;
+    run_put_chunk(c, "", 0, c->run->has_logprobs && said_nothing, &c->result);
 }
 
 static void tell_end(generation_run *r)

@@ -191,6 +191,18 @@ class Answers(Shared):
         one = {"token": "a ", "logprob": -0.5, "bytes": [97, 32]}
         self.assertEqual(chat, {"content": [{**one, "top_logprobs": [one]}], "refusal": None})
 
+    def test_logprobs_of_nothing(self):
+        """A reply without a token: an empty list, streamed or not; none where none was asked for."""
+        for path, fields, empty in [
+                ("/v1/chat/completions", {"logprobs": True}, {"content": [], "refusal": None}), ("/v1/chat/completions", {}, None),
+                ("/v1/completions", {"logprobs": 0}, {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}),
+                ("/v1/completions", {}, None)]:
+            chat = path.endswith("chat/completions")
+            whole = (self.d.chat if chat else self.d.complete)("length", **fields)[2]["choices"][0]
+            chunks = [x["choices"][0] for x in self.d.chunks("length", path=path, **fields)]
+            self.assertEqual((whole["logprobs"], whole["finish_reason"]), (empty, "length"))
+            self.assertEqual([c["logprobs"] for c in chunks], [None] * (len(chunks) - 1) + [empty])
+
     def test_echo(self):
         self.assertEqual(self.d.complete("say a", echo=True)[2]["choices"][0]["text"], "say aa ")
         self.assertEqual(text_of(self.d.chunks("say a", echo=True)), "say aa ")
