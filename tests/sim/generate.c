@@ -51,8 +51,13 @@ static void make_config(dice *d, theme t, sim_config *c)
 {
     sim_set_simplest(&sim_config_kind, (int64_t *)c);
     c->n_ctx = ONE_OF(d, 40, 96, 160, 256, 320);
-    c->pages = t == THEME_PRESSURE ? pick(d, 2, 9) : once_in(d, 3) ? pick(d, 3, 12) : pick(d, 10, 60);
-    c->lanes = t == THEME_PRESSURE ? pick(d, 2, 6) : pick(d, 1, 6);
+    c->pages = once_in(d, 3) ? pick(d, 3, 12) : pick(d, 10, 60);
+    c->lanes = pick(d, 1, 6);
+    if (t == THEME_PRESSURE) {
+        c->n_ctx = ONE_OF(d, 200, 320, 400);
+        c->lanes = pick(d, 2, 6);
+        c->pages = c->lanes * pick(d, 2, 4) + pick(d, 0, 3);
+    }
     c->chunk = ONE_OF(d, 1, 3, 8, 16, 32, 33, 48);
     c->logit_rows = c->lanes + (once_in(d, 2) ? 0 : pick(d, 1, 8));
     c->max_rows = once_in(d, 3) ? c->logit_rows + pick(d, 0, 4) : 64;
@@ -132,7 +137,10 @@ static void make_cuts(dice *d, theme t, const sim_config *c, sim_request *r)
         r->cancel = pick(d, 1, CANCEL_KINDS - 1);
         r->cancel_at = r->cancel >= CANCEL_IN_TOKEN ? pick(d, 1, 30) : moment(d, c, once_in(d, 3) ? 6 : 80);
     }
-    if (once_in(d, often ? 4 : 10)) {
+    if (r->session > 0 && r->max_new > 0 && once_in(d, 12)) { /* with nothing left to say */
+        r->hold_token = r->max_new;
+        r->hold_for = 1 + moment(d, c, 100);
+    } else if (once_in(d, often ? 4 : 10)) {
         r->hold_for = 1 + moment(d, c, 60);
         if (once_in(d, 2)) {
             r->hold_token = pick(d, 1, 30);
@@ -156,6 +164,16 @@ static void make_turn(dice *d, const sim_config *c, const sim_request *all, size
     }
 }
 
+/* A reply that outgrows what is reserved for it. */
+static void make_long(dice *d, sim_request *r)
+{
+    r->shared = 0;
+    r->own = pick(d, 1, 40);
+    r->max_new = once_in(d, 2) ? -1 : pick(d, 65, 250);
+    r->ignore_eos = !once_in(d, 4);
+    r->stops = r->stop_ids = r->plan = 0;
+}
+
 static void make_request(dice *d, theme t, const sim_config *c, const sim_request *all, size_t i,
                          sim_request *r)
 {
@@ -173,6 +191,9 @@ static void make_request(dice *d, theme t, const sim_config *c, const sim_reques
     r->plan = once_in(d, 12) ? pick(d, 1, 2) : 0;
     r->n_labels = pick(d, 1, 5);
     make_sampling(d, t, r);
+    if (t == THEME_PRESSURE && !once_in(d, 4)) {
+        make_long(d, r);
+    }
     make_cuts(d, t, c, r);
     r->fail_submit = once_in(d, t == THEME_FAULTS ? 4 : 30) ? pick(d, 1, 14) : 0;
 }
@@ -189,6 +210,10 @@ static void make_event(dice *d, theme t, const scenario *s, sim_event *v)
     case EVENT_SESSION_RESET:
     case EVENT_SESSION_CLOSE:
         v->arg = pick(d, 0, SIM_MAX_SESSIONS - 1);
+        break;
+    case EVENT_FORWARD_FAILS:
+        v->span = pick(d, 0, 1);
+        v->arg = pick(d, 0, (int64_t)s->n_requests - 1);
         break;
     case EVENT_BAD_ROW:
         v->arg = pick(d, 0, (int64_t)s->n_requests - 1);
@@ -208,7 +233,8 @@ static void make_event(dice *d, theme t, const scenario *s, sim_event *v)
 void scenario_make(uint64_t seed, scenario *out)
 {
     dice d = {seed};
-    theme t = (theme)pick(&d, 0, THEME_COUNT - 1);
+    theme t = (theme)pick(&d, 0, THEME_COUNT); /* pressure twice */
+    t = t == THEME_COUNT ? THEME_PRESSURE : t;
     memset(out, 0, sizeof *out);
     out->seed = seed;
     make_config(&d, t, &out->config);
@@ -221,9 +247,6 @@ void scenario_make(uint64_t seed, scenario *out)
                                                              : 0;
     for (size_t i = 0; i < out->n_events; i++) {
         make_event(&d, t, out, &out->events[i]);
-    }
-    for (size_t i = 0; i < out->n_requests && !SIM_WHOLE_ENGINE; i++) {
-        out->requests[i].plan = out->requests[i].repeat_span = 0;
     }
     scenario_mend(out);
 }

@@ -196,6 +196,11 @@ static void find_causes(const question *q, const drawn *d, size_t n, const telle
 {
     const int32_t *ids = d->tokens + d->n_prompt;
     bool used_up = n == q->max_new;
+    if (q->r->plan != GEN_SAMPLE) {
+        a->causes = (finish_causes){.end_token = true};
+        a->over = true;
+        return;
+    }
     a->causes = (finish_causes){.budget = used_up && !q->ceiling, .context = used_up && q->ceiling};
     a->repetition = n > 0 && repeats(ids, n, (size_t)q->r->repeat_span);
     a->causes.guard = a->repetition;

@@ -44,12 +44,13 @@ static void begins(const world *w, life *l)
     if (r->session > 0 && !w->s->config.cold && r->prompt_logprobs < 0) {
         want = reusable(&w->memories[r->session - 1], l->prompt, l->n_prompt);
     }
-    if (l->position != 0 && (size_t)l->position != want && !follows_at_once(w, l)) {
+    if (l->position != 0 && (size_t)l->position != want && !l->unseen) {
         sim_fail("request %zu: begins at %d, its session knows %zu of its tokens", (size_t)(l - w->lives),
                  l->position, want);
     }
     l->reused = (size_t)l->position;
     l->begun = true;
+    l->parked_first = l->n_preempted > 0;
 }
 
 static void is_known(const world *w, const life *l, const memory *m)
@@ -62,6 +63,7 @@ static void is_known(const world *w, const life *l, const memory *m)
         sim_fail("request %zu: at %zu its session holds what it never said", who, i);
     }
     bool cut = l->cancel_asked || l->deadline_ns; /* perhaps with its last token still to be computed */
+    bool unpaged = l->n_ids > 0 && (whole - 1) % KV_PAGE_TOKENS == 0; /* no page for the last token */
     bool by_itself =
         l->phase == LIFE_DONE && (l->result.reason == FINISH_STOP || l->result.reason == FINISH_LENGTH);
     if (w->s->config.cold || l->phase == LIFE_FAILED) {
@@ -72,7 +74,8 @@ static void is_known(const world *w, const life *l, const memory *m)
         if (!m->dirty) {
             sim_fail("request %zu: its session is not dirty", who);
         }
-    } else if (by_itself && !l->spoilt && (m->dirty || m->n + cut < whole)) {
+    } else if (by_itself && l->in_batch && !l->spoilt && !l->call_failed &&
+               (m->dirty || m->n + (cut || unpaged) < whole)) {
         sim_fail("request %zu: its session holds %zu of %zu tokens, dirty %d", who, m->n, whole, m->dirty);
     }
 }
@@ -82,11 +85,13 @@ void remember_step(world *w)
     bool busy[SIM_MAX_SESSIONS] = {false}, computed[SIM_MAX_SESSIONS] = {false};
     for (size_t i = 0; i < w->s->n_requests; i++) {
         life *l = &w->lives[i];
+        bool admitted = l->before.queued && (l->in_batch || (l->now.there && !l->now.queued));
+        l->unseen = l->unseen || (admitted && follows_at_once(w, l));
         if (l->in_batch && !l->begun) {
             begins(w, l);
         }
         if (l->r->session > 0) {
-            busy[l->r->session - 1] |= l->begun && l->phase == LIFE_RUNS;
+            busy[l->r->session - 1] |= l->now.there && !l->now.queued;
             computed[l->r->session - 1] |= l->in_batch;
         }
     }

@@ -103,6 +103,14 @@ static void on_done(void *ctx, const gen_result *r)
     }
     l->result = *r;
     strncpy(l->guard, r->guard, sizeof l->guard - 1);
+    l->has_labels = r->label_logprobs != NULL;
+    l->has_embedding = r->embedding != NULL;
+    if (l->has_labels) {
+        memcpy(l->labels, r->label_logprobs, (size_t)l->r->n_labels * sizeof *l->labels);
+    }
+    if (l->has_embedding) {
+        memcpy(l->embedding, r->embedding, sizeof l->embedding);
+    }
     add_text(l, r->tail_text, r->tail_text_len);
     w.n_done++;
     w.n_cancelled += r->reason == FINISH_CANCELLED;
@@ -135,6 +143,7 @@ static void before_step(void *ctx, const step_row *rows, size_t n, bool any_pref
     (void)ctx;
     (void)any_prefill;
     w.n_batch = n;
+    look_planned(&w);
     for (size_t i = 0; i < n; i++) {
         if (rows[i].id_hash < 1 || rows[i].id_hash > w.s->n_requests) {
             sim_fail("a row of nobody in a step");
@@ -147,19 +156,58 @@ static void before_step(void *ctx, const step_row *rows, size_t n, bool any_pref
         l->in_batch = true;
         l->position = rows[i].position;
     }
-    w.forward_failed = w.model.fail_next;
-    w.n_forward_failures += w.model.fail_next;
 }
 
-static bool spoil(void *ctx, size_t i, size_t *from)
+/* The one that a sequence of a batch belongs to: the first call of a step has them in the order told, those behind
+ * a failed one each alone. */
+static life *whose(const batch_seq *s)
+{
+    for (size_t i = 0; i < w.n_batch; i++) {
+        if (w.pages[i] == s->pages) {
+            return &w.lives[w.batch[i]];
+        }
+    }
+    sim_fail("a sequence in a batch that was not told before the step");
+}
+
+static bool fails(void *ctx, const batch *b)
 {
     (void)ctx;
-    life *l = &w.lives[w.batch[i]];
+    bool failed = w.fail_next;
+    if (!w.pages[0]) {
+        for (size_t i = 0; i < b->n_seqs && i < w.n_batch; i++) {
+            w.pages[i] = b->seqs[i].pages;
+        }
+    }
+    for (size_t i = 0; i < b->n_seqs; i++) {
+        failed = failed || whose(&b->seqs[i])->fail_pending;
+    }
+    if (failed && b->n_seqs == 1) {
+        whose(&b->seqs[0])->call_failed = true;
+    }
+    w.fail_next = false;
+    w.n_forward_failures += failed;
+    return failed;
+}
+
+static bool spoil(void *ctx, const batch_seq *s, size_t *from)
+{
+    (void)ctx;
+    life *l = whose(s);
     bool bad = l->bad_pending;
     l->bad_pending = false;
     l->spoilt = l->spoilt || bad;
     *from = l->n_prompt % 3;
     return bad;
+}
+
+static void on_lane(void *ctx, const lane_event *ev)
+{
+    (void)ctx;
+    w.n_lane_events++;
+    if (ev->kind != LANE_RESET || ev->owner == 0 || ev->index >= (uint32_t)w.s->config.lanes) {
+        sim_fail("a lane's event that may not be");
+    }
 }
 
 /* What happens to it */
@@ -225,7 +273,6 @@ static session *session_of(const life *l)
 
 static status submit(life *l, size_t fail_at, err *e)
 {
-    static const int32_t labels[SIM_MAX_LABELS] = {9, 2, 63, 3, 30, 9, 11, 0};
     const sim_request *r = l->r;
     gen_request q = {.prompt = l->prompt,
                      .n_prompt = l->n_prompt,
@@ -239,7 +286,7 @@ static status submit(life *l, size_t fail_at, err *e)
                      .priority = (int32_t)r->priority,
                      .repeat_span = (int32_t)r->repeat_span,
                      .plan = (gen_plan)r->plan,
-                     .labels = labels,
+                     .labels = sim_labels,
                      .n_labels = (size_t)r->n_labels};
     q.sink = (gen_sink){.ctx = l, .token = on_token, .done = on_done, .failed = on_failed};
     q.sink.prompt_probs = r->prompt_logprobs >= 0 ? on_prompt_probs : NULL;
@@ -286,7 +333,7 @@ static void arrive(life *l)
         return;
     }
     l->phase = LIFE_RUNS;
-    w.n_submitted++;
+    l->ticket = ++w.n_submitted;
     set_hold(l);
 }
 
@@ -310,7 +357,11 @@ static void happen(const sim_event *v, bool *done)
         w.ring_full_until_ns = w.clock.now_ns + US(v->span);
         break;
     case EVENT_FORWARD_FAILS:
-        w.model.fail_next = true;
+        if (v->span == 0) {
+            w.fail_next = true;
+        } else {
+            w.lives[(size_t)v->arg % w.s->n_requests].fail_pending = true;
+        }
         break;
     case EVENT_BAD_ROW:
         w.lives[(size_t)v->arg % w.s->n_requests].bad_pending = true;
@@ -403,34 +454,24 @@ static uint64_t next_due(void)
     return w.clock.now_ns < w.ring_full_until_ns ? earlier(due, w.ring_full_until_ns) : due;
 }
 
-/* An idle session may have the lane that somebody waits for: its client goes. false: there is none. */
-static bool close_idle_session(void)
-{
-    for (size_t i = 0; i < SIM_MAX_SESSIONS; i++) {
-        if (w.sessions[i] && !session_busy(w.sessions[i])) {
-            session_close(w.sessions[i]);
-            w.sessions[i] = NULL;
-            return true;
-        }
-    }
-    return false;
-}
-
 static bool step(void)
 {
     uint64_t before = mem_alloc_count();
     for (size_t i = 0; i < w.s->n_requests; i++) {
-        w.lives[i].in_batch = w.lives[i].spoilt = false;
+        w.lives[i].in_batch = w.lives[i].spoilt = w.lives[i].call_failed = false;
     }
     w.step++;
     w.step_began_ns = w.clock.now_ns;
-    w.forward_failed = false;
+    w.n_batch = 0;
+    w.pages[0] = NULL;
+    look_before(&w);
     mem_fail_at(w.no_memory, false);
     bool computed = engine_step(w.en);
     mem_fail_at(0, false);
     w.memory_failed = w.no_memory > 0 && mem_alloc_count() - before >= w.no_memory;
     w.no_memory = mem_alloc_count() == before ? w.no_memory : 0; /* it waits for a step that allocates */
     verdict_step(&w);
+    look_after(&w);
     remember_step(&w);
     return computed;
 }
@@ -442,7 +483,7 @@ static void live(void)
         if (w.step > MAX_STEPS) {
             sim_fail("%d steps and no end: %zu requests still wait", MAX_STEPS, engine_running(w.en));
         }
-        if (step()) {
+        if (step() || w.memory_failed) {
             continue;
         }
         uint64_t due = next_due();
@@ -450,7 +491,7 @@ static void live(void)
             w.clock.now_ns = w.clock.now_ns > due ? w.clock.now_ns : due;
         } else if (engine_running(w.en) == 0) {
             return;
-        } else if (!close_idle_session()) {
+        } else {
             sim_fail("nothing is computed and nothing is due, and %zu requests wait", engine_running(w.en));
         }
     }
@@ -468,6 +509,7 @@ static void open_engine(pool *compute)
     w.model.read_ns = (uint64_t)c->read_cost_ns;
     w.model.chunk = (size_t)c->chunk;
     w.model.spoil = spoil;
+    w.model.fails = fails;
     engine_config ec = {.ops = w.model.ops,
                         .tok = w.tok,
                         .kern = kern_table_of(KERN_REF),
@@ -482,6 +524,7 @@ static void open_engine(pool *compute)
                         .prewarm_lanes = (size_t)(c->prewarm < c->lanes ? c->prewarm : c->lanes),
                         .park_bytes = (size_t)c->park_pages * w.model.ops.page_bytes,
                         .warm = c->cold == 0,
+                        .lane_event = on_lane,
                         .before_step = before_step};
     err e;
     err_clear(&e);
@@ -505,13 +548,26 @@ static void open_engine(pool *compute)
     }
 }
 
-static void close_engine(void)
+static void close_engine(sim_tally *t)
 {
     engine_stats st;
+    uint64_t n_anonymous = 0;
     for (size_t i = 0; i < SIM_MAX_SESSIONS; i++) {
         session_close(w.sessions[i]);
     }
     engine_stats_read(w.en, &st);
+    t->preemptions += st.preemptions;
+    t->recomputed += st.tokens_recomputed;
+    t->restored += st.tokens_restored;
+    for (size_t i = 0; i < w.s->n_requests; i++) {
+        n_anonymous += w.lives[i].begun && w.lives[i].r->session == 0;
+    }
+    if (st.parked != 0 || st.lanes_live != 0 || w.n_lane_events < n_anonymous ||
+        w.n_lane_events > w.n_submitted) {
+        sim_fail("at the end: %llu parked, %llu lanes live, %llu events of lanes",
+                 (unsigned long long)st.parked, (unsigned long long)st.lanes_live,
+                 (unsigned long long)w.n_lane_events);
+    }
     if (st.pages_used != 0 || st.sequences != 0 || st.sessions != 0 || st.running != 0) {
         sim_fail("at the end: %llu pages, %llu sequences, %llu sessions, %llu running",
                  (unsigned long long)st.pages_used, (unsigned long long)st.sequences,
@@ -559,7 +615,7 @@ void run_scenario(const scenario *s, pool *compute, const tokenizer *tok, sim_ta
         }
         verdict_end(&w, &w.lives[i]);
     }
-    close_engine();
+    close_engine(tally);
     if (sim_live_blocks() != blocks) {
         sim_fail("%lld blocks of memory left", (long long)(sim_live_blocks() - blocks));
     }

@@ -13,7 +13,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#define SIM_WHOLE_ENGINE 0 /* lanes, preemption, plans, guards: until they have landed */
 #define SIM_MAX_REQUESTS 24
 #define SIM_MAX_EVENTS   12
 #define SIM_MAX_SESSIONS 4
@@ -92,7 +91,7 @@ enum sim_event_kind {
     EVENT_SESSION_RESET, /* if it is idle */
     EVENT_SESSION_CLOSE, /* if it is idle; opened again by the next request */
     EVENT_RING_FULL,     /* everything is held */
-    EVENT_FORWARD_FAILS, /* the next step's forward call */
+    EVENT_FORWARD_FAILS, /* the next forward call; span = 1: each one of a step that has that request in it */
     EVENT_BAD_ROW,       /* the next rows of that request are not finite */
     EVENT_NO_MEMORY,     /* the n-th allocation of the next step that allocates at all fails */
     EVENT_STALL,         /* the next step takes that much longer */

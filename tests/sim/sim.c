@@ -58,8 +58,9 @@ static void print_tally(const sim_tally *t, uint64_t first_seed, double seconds)
            (unsigned long long)t->scenarios, (unsigned long long)first_seed, seconds,
            (double)t->scenarios * 60.0 / seconds, (unsigned long long)t->requests,
            (unsigned long long)t->tokens, (unsigned long long)t->steps);
-    printf("sim: %llu tokens reused, %llu preemptions; ends:", (unsigned long long)t->reused,
-           (unsigned long long)t->preemptions);
+    printf("sim: %llu tokens reused; %llu preemptions, %llu tokens recomputed, %llu restored; ends:",
+           (unsigned long long)t->reused, (unsigned long long)t->preemptions,
+           (unsigned long long)t->recomputed, (unsigned long long)t->restored);
     for (int i = 1; i < 6; i++) {
         printf(" %s %llu,", finish_name((finish_reason)i), (unsigned long long)t->ends[i]);
     }

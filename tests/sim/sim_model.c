@@ -33,7 +33,7 @@ static void look_at_rows(sim_model *m, const batch *b, uint8_t *bad)
         for (n = 1; i + n < b->n_rows && b->rows[i + n].seq == b->rows[i].seq; n++) {
         }
         m->n_faults += n > m->chunk;
-        if (m->spoil(m->spoil_ctx, (size_t)b->rows[i].seq, &from)) {
+        if (m->spoil(m->faults_ctx, &b->seqs[b->rows[i].seq], &from)) {
             from = from < n ? from : n - 1;
             memset(bad + i + from, 1, n - from);
         }
@@ -43,11 +43,9 @@ static void look_at_rows(sim_model *m, const batch *b, uint8_t *bad)
 static status sim_forward(void *ctx, pool *p, const batch *b, float *logits, uint8_t *bad, err *e)
 {
     sim_model *m = ctx;
-    bool fails = m->fail_next;
     m->clock->now_ns += cost(m, b) + m->stall_ns;
-    m->fail_next = false;
     m->stall_ns = 0;
-    if (fails) {
+    if (m->fails(m->faults_ctx, b)) {
         return err_set(e, ST_INTERNAL, NULL, "the model fails as told");
     }
     status st = m->fake.ops.forward(m->fake.ops.ctx, p, b, logits, bad, e);
@@ -73,7 +71,6 @@ void sim_model_init(sim_model *m, clock_fake *clock, size_t max_rows, size_t max
     m->fake.bad_token = SIM_POISON;
     m->fake.script = loop_script;
     m->clock = clock;
-    m->fail_next = false;
     m->stall_ns = 0;
     m->n_faults = 0;
     m->ops = m->fake.ops;

@@ -24,12 +24,13 @@ typedef struct sim_model {
     clock_fake *clock;
     uint64_t step_ns, row_ns, read_ns; /* what a forward call takes */
     size_t chunk;                      /* rows of one sequence at most */
-    /* Of the next forward call; it puts them back. */
-    bool fail_next;
+    /* Of the next forward call; it puts it back. */
     uint64_t stall_ns;
-    /* Whether the rows of the batch's sequence i are not finite, from its row `*from` on. */
-    bool (*spoil)(void *ctx, size_t i, size_t *from);
-    void *spoil_ctx;
+    /* Whether the call fails. */
+    bool (*fails)(void *ctx, const batch *b);
+    /* Whether the rows of that sequence are not finite, from its row `*from` on. */
+    bool (*spoil)(void *ctx, const batch_seq *s, size_t *from);
+    void *faults_ctx;
     size_t n_faults; /* batches that break the rules, pages that do not hold what was written */
 } sim_model;
 

@@ -7,6 +7,8 @@
 #include "engine/resident.h"
 #include "sim/world.h"
 
+const int32_t sim_labels[SIM_MAX_LABELS] = {9, 2, 63, 3, 30, 9, 11, 0};
+
 #define WHO(w, l) ((size_t)((l) - (w)->lives))
 
 question verdict_question(const world *w, const life *l)
@@ -32,7 +34,16 @@ status verdict_submit(const world *w, life *l)
         return ST_CONTEXT_LENGTH;
     }
     l->ceiling = l->r->max_new < 0 || (size_t)l->r->max_new > n_ctx - n;
-    l->max_new = l->ceiling ? n_ctx - n : (size_t)l->r->max_new;
+    if (l->ceiling) { /* what the pool cannot hold is beyond the context */
+        size_t last = n_ctx < n_pool ? n_ctx : n_pool;
+        l->max_new = last > n ? last - n : 1;
+    } else {
+        l->max_new = (size_t)l->r->max_new;
+    }
+    if (l->r->plan != GEN_SAMPLE) {
+        l->ceiling = false;
+        l->max_new = 0;
+    }
     return n + l->max_new > n_pool ? ST_NEVER_FITS : ST_OK;
 }
 
@@ -50,7 +61,7 @@ static void cut_in_time(const world *w, const life *l)
     if (l->deadline_ns && l->deadline_ns <= w->step_began_ns) {
         sim_fail("request %zu: its deadline has passed before the step and it is not over", WHO(w, l));
     }
-    if (l->in_batch && (w->forward_failed || l->spoilt)) {
+    if (l->in_batch && (l->call_failed || l->spoilt)) {
         sim_fail("request %zu: it goes on although its part of the step failed", WHO(w, l));
     }
 }
@@ -66,7 +77,7 @@ static void just_failures(const world *w, const life *l, size_t *n_nomem)
         just = l->in_batch && (l->spoilt || l->poisoned);
         break;
     case ST_INTERNAL:
-        just = l->in_batch && w->forward_failed;
+        just = l->in_batch && l->call_failed;
         break;
     case ST_NOMEM:
         just = w->memory_failed && ++*n_nomem == 1;
@@ -104,8 +115,42 @@ static void figures(const world *w)
         st.requests_failed != w->n_failed || st.tokens_generated != w->n_generated) {
         sim_fail("the engine's counts of ends or tokens are wrong");
     }
+    if (st.preemptions < w->n_preemptions || st.preemptions > w->n_preemptions + w->s->n_requests ||
+        st.parked > st.running) {
+        sim_fail("the engine's counts of preemptions are wrong");
+    }
     if (st.pages_used > st.pages_total || st.running > (uint64_t)w->s->config.lanes) {
         sim_fail("more pages or lanes in use than there are");
+    }
+}
+
+/* What lanes are in use, and whether the engine's own books agree. */
+static void books(const world *w)
+{
+    const char *why;
+    const sim_config *c = &w->s->config;
+    size_t least = 0, most = 0, cap = (size_t)(c->idle_lanes ? c->idle_lanes : c->lanes);
+    bool used[SIM_MAX_SESSIONS] = {false};
+    if (!engine_check(w->en, &why)) {
+        sim_fail("the engine's books: %s", why);
+    }
+    for (size_t i = 0; i < w->s->n_requests; i++) {
+        const life *l = &w->lives[i];
+        bool runs = l->phase == LIFE_RUNS;
+        least += l->begun && runs;
+        most += runs && l->r->session == 0;
+        if (l->r->session > 0 && w->sessions[l->r->session - 1]) {
+            used[l->r->session - 1] = true;
+        }
+    }
+    for (size_t i = 0; i < SIM_MAX_SESSIONS; i++) {
+        most += used[i];
+    }
+    lanes_stats st = lanes_stats_read(engine_lanes(w->en));
+    if (st.live < least || st.live > most || st.tracked != st.live || st.idle > cap ||
+        st.live + st.idle > st.lanes) {
+        sim_fail("lanes: %zu live (%zu to %zu), %zu tracked, %zu idle (at most %zu)", st.live, least, most,
+                 st.tracked, st.idle, cap);
     }
 }
 
@@ -122,6 +167,7 @@ void verdict_step(world *w)
         progress(w, &w->lives[i]);
     }
     figures(w);
+    books(w);
 }
 
 /* After the end */
@@ -213,6 +259,27 @@ static void check_probs(const world *w, const life *l, const question *q)
     }
 }
 
+/* What is read instead of a reply. */
+static void check_plan(const world *w, const life *l, const question *q)
+{
+    bool whole = l->result.reason == FINISH_STOP;
+    float hidden[FAKE_N_EMBD];
+    if (l->has_embedding != (whole && l->r->plan == GEN_EMBED) ||
+        l->has_labels != (whole && l->r->plan == GEN_SCORE)) {
+        sim_fail("request %zu: an embedding or labels that nobody asked for, or none", WHO(w, l));
+    }
+    fake_hidden(l->prompt, l->n_prompt, hidden);
+    if (l->has_embedding && memcmp(hidden, l->embedding, sizeof hidden) != 0) {
+        sim_fail("request %zu: another embedding than the undisturbed one", WHO(w, l));
+    }
+    for (size_t i = 0; l->has_labels && i < (size_t)l->r->n_labels; i++) {
+        float want = oracle_label(q, sim_labels[i]);
+        if (memcmp(&want, &l->labels[i], sizeof want) != 0) {
+            sim_fail("request %zu: another log-probability of label %zu", WHO(w, l), i);
+        }
+    }
+}
+
 static void check_counts(const world *w, const life *l)
 {
     const gen_result *r = &l->result;
@@ -224,7 +291,11 @@ static void check_counts(const world *w, const life *l)
         sim_fail("request %zu: %d tokens reused and %d prefilled of %d", WHO(w, l), r->reused_tokens,
                  r->prefilled_tokens, r->prompt_tokens);
     }
-    if (l->begun && r->reused_tokens != (int32_t)l->reused) {
+    if ((size_t)r->preemptions != l->n_preempted) {
+        sim_fail("request %zu: says that it was parked %d times, it was %zu times", WHO(w, l), r->preemptions,
+                 l->n_preempted);
+    }
+    if (l->begun && !l->parked_first && r->reused_tokens != (int32_t)l->reused) {
         sim_fail("request %zu: it began at %zu and says that %d tokens were reused", WHO(w, l), l->reused,
                  r->reused_tokens);
     }
@@ -250,6 +321,7 @@ void verdict_end(const world *w, const life *l)
     if (l->phase == LIFE_DONE) {
         check_reason(w, l, &a);
         check_counts(w, l);
+        check_plan(w, l, &q);
         if (a.stop_cut != l->result.stop_cut || a.repaired != l->result.repaired_tail) {
             sim_fail("request %zu: stop_cut or repaired_tail is wrong", WHO(w, l));
         }

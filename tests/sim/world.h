@@ -9,12 +9,20 @@
 #include "sim/scenario.h"
 #include "sim/sim_model.h"
 
-#define SIM_TEXT_MAX     (SIM_MAX_CTX * 16)
+#define SIM_TEXT_MAX (SIM_MAX_CTX * 16)
+extern const int32_t sim_labels[]; /* [SIM_MAX_LABELS] */
 #define SIM_MAX_LABELS   8
 #define SIM_GUARD        "sim_guard"
 #define US(microseconds) ((uint64_t)(microseconds)*1000)
 
 typedef enum life_phase { LIFE_WAITS, LIFE_RUNS, LIFE_REFUSED, LIFE_DONE, LIFE_FAILED } life_phase;
+
+/* What the engine has of a request (look.c). */
+typedef struct look {
+    bool there, queued, parked, restoring, sealed, held;
+    uint64_t admitted; /* rises in the order admitted */
+    size_t n_generated, n_preempted, n_pages;
+} look;
 
 typedef struct life {
     const sim_request *r;
@@ -42,14 +50,20 @@ typedef struct life {
     bool cancel_at_last_token; /* asked before that call */
     gen_result result;         /* pointers in it are dead */
     char guard[16];
-    float labels[SIM_MAX_LABELS], embedding[8];
+    bool has_labels, has_embedding;
+    float labels[SIM_MAX_LABELS], embedding[FAKE_N_EMBD];
     err error;
     bool begun; /* some of it has been computed */
-    size_t reused;
+    size_t reused, n_preempted;
+    bool parked_first; /* before anything of it was computed */
+    bool unseen;       /* nobody has seen what it found in its session */
     /* Of the present step. */
-    bool in_batch, spoilt;
+    bool in_batch, spoilt, call_failed;
     int32_t position;
-    bool bad_pending;
+    bool bad_pending, fail_pending; /* for its next step */
+    look before, now;               /* what the engine had of it, before and after the step */
+    size_t immune_until;            /* tokens of its reply */
+    uint64_t parked_ns, ticket, admitted;
 } life;
 
 /* What a session held after the step behind which it was last idle. */
@@ -72,17 +86,20 @@ typedef struct world {
     /* Of the present step. */
     uint64_t step; /* counts */
     uint64_t step_began_ns;
-    bool forward_failed, memory_failed;
+    bool memory_failed, fail_next;           /* fail_next: the next forward call, whoever is in it */
     size_t batch[SIM_MAX_REQUESTS], n_batch; /* requests, in the order of the batch */
+    const void *pages[SIM_MAX_REQUESTS];     /* theirs; NULL at first: the step has not computed yet */
     /* Counted by the simulator. */
-    uint64_t n_submitted, n_done, n_failed, n_cancelled, n_generated, n_forward_failures;
+    uint64_t n_submitted, n_done, n_failed, n_cancelled, n_generated, n_forward_failures, n_preemptions;
+    uint64_t n_lane_events;
     memory memories[SIM_MAX_SESSIONS];
     life lives[SIM_MAX_REQUESTS];
 } world;
 
 /* What one process found out, summed up. */
 typedef struct sim_tally {
-    uint64_t scenarios, requests, tokens, steps, reused, preemptions;
+    uint64_t scenarios, requests, tokens, steps, reused;
+    uint64_t preemptions, recomputed, restored;
     uint64_t ends[6], failed, refused; /* by finish_reason */
 } sim_tally;
 
@@ -99,6 +116,10 @@ status verdict_submit(const world *w, life *l);
 /* After a step: who had to end has ended, nobody else has failed, the figures agree. */
 void verdict_step(world *w);
 void remember_step(world *w); /* remember.c: the same about sessions */
+/* look.c: whether the one who gave way in the step was the right one, and those who came in too. */
+void look_before(world *w);
+void look_planned(world *w); /* when it is known who computes */
+void look_after(world *w);
 /* Of a request that ended. */
 void verdict_end(const world *w, const life *l);
 

@@ -1,0 +1,219 @@
+/*
+ * Who comes in, who gives way and who comes back, by the rules of DESIGN 6. It looks into the engine
+ * (engine_int.h), for nothing of this is told outside; the rules are worked out here again.
+ */
+#include <string.h>
+
+#include "engine/engine_int.h"
+#include "sim/world.h"
+
+static void look_at(world *w, bool after)
+{
+    for (size_t i = 0; i < w->s->n_requests; i++) {
+        memset(after ? &w->lives[i].now : &w->lives[i].before, 0, sizeof w->lives[i].now);
+    }
+    for (const sequence *s = w->en->first; s; s = s->next) {
+        life *l = &w->lives[s->id_hash - 1];
+        look *at = after ? &l->now : &l->before;
+        at->there = true;
+        at->queued = s->state == SEQ_QUEUED;
+        at->parked = s->state == SEQ_PARKED;
+        at->restoring = s->state == SEQ_RESTORE;
+        at->sealed = s->state == SEQ_TAIL;
+        at->held = s->held;
+        at->admitted = s->admitted;
+        at->n_generated = l->n_ids;
+        at->n_preempted = s->n_preempted;
+        at->n_pages = s->kv ? s->kv->n_pages + s->promised_pages : 0;
+    }
+}
+
+void look_before(world *w)
+{
+    look_at(w, false);
+}
+
+void look_planned(world *w)
+{
+    for (const sequence *s = w->en->first; s; s = s->next) {
+        w->lives[s->id_hash - 1].admitted = s->admitted;
+    }
+}
+
+/* What became of it in this step. */
+
+static bool was_cut(const life *l)
+{
+    return l->before.there && !l->now.there && !l->in_batch;
+}
+
+static bool was_parked(const life *l)
+{
+    return l->now.there && l->now.n_preempted > l->before.n_preempted;
+}
+
+static bool was_resumed(const life *l)
+{
+    return l->before.parked && !was_cut(l) && (!l->now.parked || was_parked(l));
+}
+
+static bool was_admitted(const life *l)
+{
+    return l->before.queued && !was_cut(l) && !l->now.queued;
+}
+
+/* While pages were handed out. */
+static bool was_active(const life *l)
+{
+    return l->before.there && !was_cut(l) && (!l->before.queued || was_admitted(l));
+}
+
+static bool could_give_way(const life *l)
+{
+    return was_active(l) && !l->before.sealed && (!l->before.parked || was_resumed(l));
+}
+
+static uint64_t admitted_at(const life *l)
+{
+    return l->now.there ? l->now.admitted : l->admitted;
+}
+
+static bool immune(const life *l)
+{
+    return l->before.n_generated < l->immune_until;
+}
+
+/* Admitted longest ago of those that are not held. */
+static const life *eldest_of(const world *w)
+{
+    const life *best = NULL;
+    for (size_t i = 0; i < w->s->n_requests; i++) {
+        const life *l = &w->lives[i];
+        if (was_active(l) && !l->before.held && (!best || admitted_at(l) < admitted_at(best))) {
+            best = l;
+        }
+    }
+    return best;
+}
+
+#define WHO(w, l) ((size_t)((l) - (w)->lives))
+
+/* Fewest generated tokens, then admitted last; the immune behind all others; never the eldest. */
+static void gave_way_justly(const world *w, const life *v, const life *eldest)
+{
+    if (v == eldest) {
+        sim_fail("request %zu: parked although it was admitted longest ago", WHO(w, v));
+    }
+    for (size_t i = 0; i < w->s->n_requests; i++) {
+        const life *c = &w->lives[i];
+        if (c == eldest || !could_give_way(c) || was_parked(c)) {
+            continue;
+        }
+        bool fewer = c->before.n_generated < v->before.n_generated ||
+                     (c->before.n_generated == v->before.n_generated && admitted_at(c) > admitted_at(v));
+        if (immune(c) == immune(v) ? fewer : immune(v)) {
+            sim_fail(
+                "request %zu: parked, request %zu should have been (%zu and %zu tokens, immune %d and %d)",
+                WHO(w, v), WHO(w, c), v->before.n_generated, c->before.n_generated, immune(v), immune(c));
+        }
+    }
+}
+
+/* One for each shortage: what is free behind it is less than what the last one gave. */
+static void no_more_than_needed(const world *w, size_t n_victims)
+{
+    engine_stats st;
+    size_t most = 0;
+    for (size_t i = 0; i < w->s->n_requests; i++) {
+        const life *l = &w->lives[i];
+        if (l->before.there && !l->now.there) {
+            return; /* its pages are free again too */
+        }
+        if (was_parked(l)) {
+            size_t n_tokens = l->n_prompt + l->before.n_generated;
+            bool for_itself = n_tokens % KV_PAGE_TOKENS == 1 || l->before.n_generated == 0 || was_resumed(l);
+            most = for_itself ? SIZE_MAX : l->before.n_pages > most ? l->before.n_pages : most;
+        }
+    }
+    engine_stats_read(w->en, &st);
+    size_t n_free = (size_t)(st.pages_total - st.pages_used) - w->en->promised_pages;
+    if (n_victims > 0 && n_free >= most) {
+        sim_fail("%zu requests parked, and %zu pages free: more than were needed", n_victims, n_free);
+    }
+}
+
+/* The smallest come back first, and one that has waited long enough lets nobody in before it. */
+static void came_back_justly(const world *w, const life *x)
+{
+    if (!x->before.parked || x->before.held || was_cut(x) || was_resumed(x)) {
+        return;
+    }
+    bool late = w->step_began_ns - x->parked_ns >= POLICY_PASS_NS;
+    for (size_t i = 0; i < w->s->n_requests; i++) {
+        const life *l = &w->lives[i];
+        if (was_resumed(l) && l->n_prompt + l->before.n_generated > x->n_prompt + x->before.n_generated) {
+            sim_fail("request %zu: came back before request %zu, which is smaller", WHO(w, l), WHO(w, x));
+        }
+        if (late && was_admitted(l)) {
+            sim_fail("request %zu: let in although request %zu has been parked for long", WHO(w, l),
+                     WHO(w, x));
+        }
+    }
+}
+
+static int64_t rank_of(const world *w, const life *l)
+{
+    return l->r->priority + (int64_t)((w->step_began_ns - l->submit_ns) / POLICY_AGEING_NS);
+}
+
+/* Nobody behind one that has waited long enough comes in before it. */
+static void came_in_justly(const world *w, const life *x)
+{
+    bool late = x->before.queued && x->now.queued && !x->before.held && x->r->session == 0 &&
+                w->step_began_ns - x->submit_ns >= POLICY_PASS_NS;
+    for (size_t i = 0; late && i < w->s->n_requests; i++) {
+        const life *l = &w->lives[i];
+        if (was_admitted(l) &&
+            (rank_of(w, l) < rank_of(w, x) || (rank_of(w, l) == rank_of(w, x) && l->ticket > x->ticket))) {
+            sim_fail("request %zu: let in before request %zu, which has waited for long", WHO(w, l),
+                     WHO(w, x));
+        }
+    }
+}
+
+void look_after(world *w)
+{
+    size_t n_victims = 0;
+    look_at(w, true);
+    for (size_t i = 0; i < w->s->n_requests; i++) {
+        life *l = &w->lives[i];
+        if (was_resumed(l)) {
+            l->immune_until = l->before.n_generated + POLICY_IMMUNE_TOKENS;
+        }
+    }
+    const life *eldest = eldest_of(w);
+    bool about_to_end = false;
+    for (size_t i = 0; i < w->s->n_requests; i++) {
+        life *l = &w->lives[i];
+        if (was_parked(l)) {
+            gave_way_justly(w, l, eldest);
+            n_victims++;
+        }
+        about_to_end = about_to_end || (l->before.sealed && !l->before.held);
+        came_back_justly(w, l);
+        came_in_justly(w, l);
+    }
+    no_more_than_needed(w, n_victims);
+    if (eldest && w->n_batch > 0 && !eldest->in_batch && !eldest->before.parked &&
+        !eldest->before.restoring && !about_to_end) { /* the pages that it waits for */
+        sim_fail("request %zu: stands still although it was admitted longest ago", WHO(w, eldest));
+    }
+    for (size_t i = 0; i < w->s->n_requests; i++) {
+        life *l = &w->lives[i];
+        if (was_parked(l)) {
+            l->parked_ns = w->step_began_ns;
+            l->n_preempted = l->now.n_preempted;
+            w->n_preemptions++;
+        }
+    }
+}
