@@ -30,9 +30,9 @@ typedef struct q256_scales {
     float dmin[KERN_PANEL];
 } q256_scales;
 
-/* Values [64 r, 64 r + 64) of a unit to lines [16 r, 16 r + 16) of the planes. Prefetches what lies `ahead` bytes behind
+/* Values [32 s, 32 s + 32) of a unit to lines [8 s, 8 s + 8) of the planes. Prefetches what lies `ahead` bytes behind
  * the codes it reads (any address). */
-typedef void (*q256_run_fn)(const void *unit, int r, size_t ahead, q256_codes *out);
+typedef void (*q256_slice_fn)(const void *unit, int s, size_t ahead, q256_codes *out);
 /* Scales and minima; out and scales are aligned to 64 bytes. */
 typedef void (*q256_rest_fn)(const void *unit, size_t ahead, q256_codes *out, q256_scales *scales);
 
@@ -155,20 +155,16 @@ AMX_INLINE void mins_of_32(q256_codes *out, const uint8_t (*m)[KERN_PANEL])
 
 /* Two planes, of eighths, and minima: q4_k, q5_k. */
 
-AMX_INLINE void q256_run_q4_k(const void *unit, int r, size_t ahead, q256_codes *out)
+AMX_INLINE void q256_slice_q4_k(const void *unit, int s, size_t ahead, q256_codes *out)
 {
     const unit_q4_k *u = unit;
-    const __m512i sc = line_load(u->sc[r / 2 * 4]);
+    const sc_eighths pair = eighths(line_load(u->sc[s / 4 * 4]), s % 4);
     MM_UNROLL
-    for (int s = 2 * r; s < 2 * r + 2; s++) {
-        const sc_eighths pair = eighths(sc, s % 4);
-        MM_UNROLL
-        for (int i = 0; i < 4; i++) {
-            prefetch(u->nibbles[s][i], ahead);
-            const __m512i x = line_load(u->nibbles[s][i]);
-            fold(out, 8 * s + i, low_nibbles(x), pair);
-            fold(out, 8 * s + i + 4, high_nibbles(x), pair);
-        }
+    for (int i = 0; i < 4; i++) {
+        prefetch(u->nibbles[s][i], ahead);
+        const __m512i x = line_load(u->nibbles[s][i]);
+        fold(out, 8 * s + i, low_nibbles(x), pair);
+        fold(out, 8 * s + i + 4, high_nibbles(x), pair);
     }
 }
 
@@ -189,22 +185,18 @@ AMX_INLINE __m512i bit_to(__m512i bits, int r, int to)
     return _mm512_and_si512(moved, _mm512_set1_epi8((char)(1 << to)));
 }
 
-AMX_INLINE void q256_run_q5_k(const void *unit, int r, size_t ahead, q256_codes *out)
+AMX_INLINE void q256_slice_q5_k(const void *unit, int s, size_t ahead, q256_codes *out)
 {
     const unit_q5_k *u = unit;
-    const __m512i sc = line_load(u->sc[r / 2 * 4]);
+    const sc_eighths pair = eighths(line_load(u->sc[s / 4 * 4]), s % 4);
+    const __m512i bits = line_load(u->bits[s]);
+    prefetch(u->bits[s], ahead);
     MM_UNROLL
-    for (int s = 2 * r; s < 2 * r + 2; s++) {
-        const sc_eighths pair = eighths(sc, s % 4);
-        const __m512i bits = line_load(u->bits[s]);
-        prefetch(u->bits[s], ahead);
-        MM_UNROLL
-        for (int i = 0; i < 4; i++) {
-            prefetch(u->nibbles[s][i], ahead);
-            const __m512i x = line_load(u->nibbles[s][i]);
-            fold(out, 8 * s + i, _mm512_or_si512(low_nibbles(x), bit_to(bits, i, 4)), pair);
-            fold(out, 8 * s + i + 4, _mm512_or_si512(high_nibbles(x), bit_to(bits, i + 4, 4)), pair);
-        }
+    for (int i = 0; i < 4; i++) {
+        prefetch(u->nibbles[s][i], ahead);
+        const __m512i x = line_load(u->nibbles[s][i]);
+        fold(out, 8 * s + i, _mm512_or_si512(low_nibbles(x), bit_to(bits, i, 4)), pair);
+        fold(out, 8 * s + i + 4, _mm512_or_si512(high_nibbles(x), bit_to(bits, i + 4, 4)), pair);
     }
 }
 
@@ -220,31 +212,27 @@ AMX_INLINE void q256_rest_q5_k(const void *unit, size_t ahead, q256_codes *out, 
 /* Two planes, of bytes: q6_k, iq4_xs. */
 
 /* A code of Q6_K is a nibble and, above it, a pair; it counts from -32. */
-AMX_INLINE void q256_run_q6_k(const void *unit, int r, size_t ahead, q256_codes *out)
+AMX_INLINE void q256_slice_q6_k(const void *unit, int s, size_t ahead, q256_codes *out)
 {
     const unit_q6_k *u = unit;
-    const __m512i sc = line_load(u->sc[4 * r]);
+    const __m512i sc = line_load(u->sc[s / 2 * 4]);
     MM_UNROLL
-    for (int j = 0; j < 2; j++) {
-        const int s = 2 * r + j;
+    for (int p = 0; p < 2; p++) {
+        const sc_pair pair = spread(sc, s % 2 * 2 + p);
+        const __m512i less = _mm512_srai_epi16(pair.odd, 3); /* 256 * sc / 8 */
+        const __m512i pairs = line_load(u->pairs[s][p]);
+        prefetch(u->pairs[s][p], ahead);
         MM_UNROLL
-        for (int p = 0; p < 2; p++) {
-            const sc_pair pair = spread(sc, 2 * j + p);
-            const __m512i less = _mm512_srai_epi16(pair.odd, 3); /* 256 * sc / 8 */
-            const __m512i pairs = line_load(u->pairs[s][p]);
-            prefetch(u->pairs[s][p], ahead);
-            MM_UNROLL
-            for (int i = 0; i < 4; i++) {
-                __m512i x = line_load(u->nibbles[s][i]);
-                x = p ? high_nibbles(x) : low_nibbles(x);
-                __m512i high = i < 2 ? _mm512_slli_epi16(pairs, (unsigned)(i < 2 ? 4 - 2 * i : 0))
-                                     : _mm512_srli_epi16(pairs, (unsigned)(i < 2 ? 0 : 2 * i - 4));
-                high = _mm512_and_si512(high, _mm512_set1_epi8(0x30));
-                if (p) {
-                    prefetch(u->nibbles[s][i], ahead);
-                }
-                fold_less(out, 8 * s + 4 * p + i, _mm512_or_si512(x, high), pair, less);
+        for (int i = 0; i < 4; i++) {
+            __m512i x = line_load(u->nibbles[s][i]);
+            x = p ? high_nibbles(x) : low_nibbles(x);
+            __m512i high = i < 2 ? _mm512_slli_epi16(pairs, (unsigned)(i < 2 ? 4 - 2 * i : 0))
+                                 : _mm512_srli_epi16(pairs, (unsigned)(i < 2 ? 0 : 2 * i - 4));
+            high = _mm512_and_si512(high, _mm512_set1_epi8(0x30));
+            if (p) {
+                prefetch(u->nibbles[s][i], ahead);
             }
+            fold_less(out, 8 * s + 4 * p + i, _mm512_or_si512(x, high), pair, less);
         }
     }
 }
@@ -258,24 +246,19 @@ AMX_INLINE void q256_rest_q6_k(const void *unit, size_t ahead, q256_codes *out, 
 }
 
 /* Places in the table of IQ4_XS, which counts from -128 here: w in 1 ... 241. */
-AMX_INLINE void q256_run_iq4_xs(const void *unit, int r, size_t ahead, q256_codes *out)
+AMX_INLINE void q256_slice_iq4_xs(const void *unit, int s, size_t ahead, q256_codes *out)
 {
     const unit_iq4_xs *u = unit;
     /* vpermb looks at six bits of each byte: with four equal parts a nibble needs no mask */
     const __m512i table = _mm512_set4_epi32((int)0xF1D9C5B5, (int)0xA6998D81, 0x766A5D4F, 0x3F2D1801);
-    const __m512i sc = line_load(u->sc[r / 2 * 4]);
+    const sc_pair pair = spread(line_load(u->sc[s / 4 * 4]), s % 4);
+    const __m512i less = _mm512_srai_epi16(pair.odd, 1); /* 256 * sc / 2 */
     MM_UNROLL
-    for (int s = 2 * r; s < 2 * r + 2; s++) {
-        const sc_pair pair = spread(sc, s % 4);
-        const __m512i less = _mm512_srai_epi16(pair.odd, 1); /* 256 * sc / 2 */
-        MM_UNROLL
-        for (int i = 0; i < 4; i++) {
-            prefetch(u->nibbles[s][i], ahead);
-            const __m512i x = line_load(u->nibbles[s][i]);
-            fold_less(out, 8 * s + i, _mm512_permutexvar_epi8(x, table), pair, less);
-            fold_less(out, 8 * s + i + 4, _mm512_permutexvar_epi8(_mm512_srli_epi16(x, 4), table), pair,
-                      less);
-        }
+    for (int i = 0; i < 4; i++) {
+        prefetch(u->nibbles[s][i], ahead);
+        const __m512i x = line_load(u->nibbles[s][i]);
+        fold_less(out, 8 * s + i, _mm512_permutexvar_epi8(x, table), pair, less);
+        fold_less(out, 8 * s + i + 4, _mm512_permutexvar_epi8(_mm512_srli_epi16(x, 4), table), pair, less);
     }
 }
 
@@ -288,20 +271,20 @@ AMX_INLINE void q256_rest_iq4_xs(const void *unit, size_t ahead, q256_codes *out
 }
 
 /* One plane and minima. w * sc <= 3 * 15: a 16-bit product of two codes has no carry between its bytes. */
-AMX_INLINE void q256_run_q2_k(const void *unit, int r, size_t ahead, q256_codes *out)
+AMX_INLINE void q256_slice_q2_k(const void *unit, int s, size_t ahead, q256_codes *out)
 {
     const unit_q2_k *u = unit;
-    const __m512i sc = low_nibbles(line_load(u->sc_m[4 * r]));
+    const __m512i sc = low_nibbles(line_load(u->sc_m[s / 2 * 4]));
     MM_UNROLL
-    for (int j = 0; j < 4; j++) { /* sub-blocks of four lines */
-        const __m512i times = spread(sc, j).even;
-        const __m512i pairs = line_load(u->pairs[2 * r + j / 2][j % 2]);
-        prefetch(u->pairs[2 * r + j / 2][j % 2], ahead);
+    for (int p = 0; p < 2; p++) { /* sub-blocks of four lines */
+        const __m512i times = spread(sc, s % 2 * 2 + p).even;
+        const __m512i pairs = line_load(u->pairs[s][p]);
+        prefetch(u->pairs[s][p], ahead);
         MM_UNROLL
         for (int i = 0; i < 4; i++) {
             const __m512i w =
                 _mm512_and_si512(_mm512_srli_epi16(pairs, (unsigned)(2 * i)), _mm512_set1_epi8(3));
-            line_store(out->high[16 * r + 4 * j + i], _mm512_mullo_epi16(w, times));
+            line_store(out->high[8 * s + 4 * p + i], _mm512_mullo_epi16(w, times));
         }
     }
 }
@@ -319,27 +302,26 @@ AMX_INLINE void q256_rest_q2_k(const void *unit, size_t ahead, q256_codes *out, 
 }
 
 /* One plane, of (4 - code) * sc, -128 ... 124: the low bytes of code * -sc, and 4 * sc modulo 256. */
-AMX_INLINE void q256_run_q3_k(const void *unit, int r, size_t ahead, q256_codes *out)
+AMX_INLINE void q256_slice_q3_k(const void *unit, int s, size_t ahead, q256_codes *out)
 {
     const unit_q3_k *u = unit;
-    const __m512i minus = _mm512_sub_epi8(_mm512_setzero_si512(), line_load(u->sc[4 * r]));
+    const __m512i minus = _mm512_sub_epi8(_mm512_setzero_si512(), line_load(u->sc[s / 2 * 4]));
+    const __m512i bits = line_load(u->bits[s]);
     MM_UNROLL
-    for (int j = 0; j < 4; j++) {
-        const int s = 2 * r + j / 2;
-        const sc_pair pair = spread(minus, j);
+    for (int p = 0; p < 2; p++) {
+        const sc_pair pair = spread(minus, s % 2 * 2 + p);
         const __m512i both = _mm512_or_si512(pair.even, pair.odd);
         const __m512i four = _mm512_slli_epi16(_mm512_and_si512(both, _mm512_set1_epi8(0x3F)), 2);
-        const __m512i bits = line_load(u->bits[s]);
-        const __m512i pairs = line_load(u->pairs[s][j % 2]);
-        prefetch(u->pairs[s][j % 2], ahead);
+        const __m512i pairs = line_load(u->pairs[s][p]);
+        prefetch(u->pairs[s][p], ahead);
         MM_UNROLL
         for (int i = 0; i < 4; i++) {
             __m512i w = _mm512_and_si512(_mm512_srli_epi16(pairs, (unsigned)(2 * i)), _mm512_set1_epi8(3));
-            w = _mm512_or_si512(w, j % 2 ? bit_to(bits, i + 4, 2) : bit_to(bits, i, 2));
+            w = _mm512_or_si512(w, p ? bit_to(bits, i + 4, 2) : bit_to(bits, i, 2));
             const __m512i even = _mm512_maddubs_epi16(w, pair.even);
             const __m512i odd = _mm512_maddubs_epi16(w, pair.odd);
             const __m512i low = _mm512_mask_shuffle_epi8(even, ODD_BYTES, odd, swapped());
-            line_store(out->high[16 * r + 4 * j + i], _mm512_sub_epi8(low, four));
+            line_store(out->high[8 * s + 4 * p + i], _mm512_sub_epi8(low, four));
         }
     }
 }
