@@ -270,8 +270,9 @@ static size_t prompt_room(const engine *en, const step_shape *base, size_t eldes
     }
     room = room < known ? room : known;
     size_t n = cost_model_rows(&en->cost, base, eldest, budget, room);
-    if (n < room && n > ROWS_STEP) {
-        n -= n % ROWS_STEP; /* kernels compute so many rows at a time */
+    size_t over = (base->rows + n) % ROWS_STEP; /* kernels compute so many rows at a time */
+    if (n < room && n > over) {
+        n -= over;
     }
     return n > 0 ? n : 1; /* a prompt never stands still */
 }
