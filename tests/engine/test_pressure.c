@@ -125,8 +125,9 @@ static void test_memory_stays(void **state)
     rig_config cfg = rig_config_default();
     rig_open(&r, &cfg);
     many(&r, 500);
+    resident_pages(); /* what looking costs is there from now on */
     engine_stats first = rig_stats(&r);
-    size_t blocks = mallinfo2().uordblks, rss = resident_pages();
+    size_t bytes = mallinfo2().uordblks, rss = resident_pages();
     many(&r, 5000);
     engine_stats last = rig_stats(&r);
     assert_int_equal(
@@ -135,8 +136,9 @@ static void test_memory_stays(void **state)
     assert_int_equal(last.pages_used, 0);
     assert_int_equal(last.lanes_live, 0);
     if (!SANITIZED) {
-        assert_true(mallinfo2().uordblks <= blocks);
-        assert_true(resident_pages() <= rss + 16); /* 64 KiB: what the C library rounds up to */
+        /* What the C library keeps to itself of freed blocks comes and goes; 5,000 of anything would be far more. */
+        assert_in_range(mallinfo2().uordblks, 0, bytes + 4096);
+        assert_in_range(resident_pages(), 0, rss + 16);
     }
     rig_close(&r);
 }
