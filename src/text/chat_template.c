@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "text/chatml.h"
 #include "text/jinja.h"
 
@@ -465,11 +466,31 @@ static bool final_is_empty(const json *messages)
 /*
  * Rendering
  */
+#define MAX_SAID 300
+
+/* An error is one line: white space of any kind becomes a single space. */
+static void one_line(const buf *text, char out[MAX_SAID + 1])
+{
+    size_t n = 0;
+    for (size_t i = 0; i < text->len && n < MAX_SAID; i++) {
+        bool space = is_space(text->data[i]);
+        if (!space || (n > 0 && out[n - 1] != ' ')) {
+            out[n++] = space ? ' ' : text->data[i];
+        }
+    }
+    n -= utf8_incomplete_tail(out, n);
+    while (n > 0 && out[n - 1] == ' ') {
+        n--;
+    }
+    out[n] = '\0';
+}
+
 static status say(const jinja_output *o, status st, err *e)
 {
     if (st == ST_TEMPLATE) {
-        return err_set(e, ST_TEMPLATE, "messages", "%s%.300s",
-                       o->raised ? "" : "chat template: ", buf_str(&o->error));
+        char text[MAX_SAID + 1];
+        one_line(&o->error, text);
+        return err_set(e, ST_TEMPLATE, "messages", "%s%s", o->raised ? "" : "chat template: ", text);
     }
     return err_set(e, st, NULL, "%s while rendering the chat template", status_text(st));
 }

@@ -317,6 +317,49 @@ static void test_reasoning(void **state)
     }
 }
 
+#define TEN "0123456789"
+/* What a template raises is said in one line, and whole characters of it. */
+static void test_raised(void **state)
+{
+    static const struct {
+        const char *raises, *says;
+    } rows[] = {
+        {"no 'tool' role", "no 'tool' role"},
+        {"\n  First line.\r\n\tSecond,  and last.\n", "First line. Second, and last."},
+        {"z\xc3\xa4hlt", "z\xc3\xa4hlt"},
+        {"", ""},
+        /* 301 bytes: what is left of the last character is none */
+        {TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN
+             TEN TEN TEN TEN "123456789\xc3\xa4",
+         TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN
+             TEN TEN TEN TEN "123456789"},
+    };
+    static const char source[] = "{{ raise_exception(messages[0].content) }}";
+    char messages[1024];
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        toys y = toy(true, false);
+        chat_text text = {0};
+        chat_template *t = NULL;
+        json_doc *doc = NULL;
+        err e;
+        buf b = {0};
+        json_w w;
+        json_w_begin(&w, &b);
+        json_w_cstr(&w, rows[i].raises);
+        assert_int_equal(json_w_end(&w), ST_OK);
+        snprintf(messages, sizeof messages, "[{\"role\":\"user\",\"content\":%s}]", buf_str(&b));
+        buf_release(&b);
+        assert_int_equal(chat_template_new(source, sizeof source - 1, y.t, &t, NULL), ST_OK);
+        assert_int_equal(json_parse(messages, strlen(messages), JSON_MAX_DEPTH, &doc, NULL), ST_OK);
+        chat_input in = {.messages = json_root(doc)};
+        assert_int_equal(chat_template_render(t, &in, &text, &e), ST_TEMPLATE);
+        assert_string_equal(e.msg, rows[i].says);
+        json_doc_free(doc);
+        chat_template_free(t);
+        tokenizer_free(y.t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -328,6 +371,7 @@ int main(void)
         cmocka_unit_test(test_splices),
         cmocka_unit_test(test_splices_keep_text_text),
         cmocka_unit_test(test_reasoning),
+        cmocka_unit_test(test_raised),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
