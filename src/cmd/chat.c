@@ -24,6 +24,7 @@
 #include "cmd/cmd.h"
 #include "cmd/conversation.h"
 #include "cmd/model_options.h"
+#include "cmd/read_text.h"
 #include "cmd/terminal.h"
 
 #define MAX_LINE_BYTES ((size_t)1 << 20) /* without line editing; a message with all its lines */
@@ -32,7 +33,7 @@
 
 typedef struct chat_args {
     model_options_args model;
-    const char *system;
+    const char *system, *template_file;
     int64_t max_tokens, top_k;
     double temp, top_p;
     uint64_t seed;
@@ -531,16 +532,16 @@ static void greet(const hearth_model *model, const char *path)
 static int run(const chat_args *a)
 {
     char path[4096];
+    buf source = {0};
     instance_options checked; /* faults of --cpu and --kv-type are faults of the command line */
     chat c = {.options = HEARTH_GENERATE_OPTIONS_INIT, .terminal_out = isatty(STDOUT_FILENO)};
     int rc = model_path_find(a->model.model, path, sizeof path);
     rc = rc ? rc : model_options_instance(&a->model, KV_F16, &checked);
-    if (rc != EXIT_OK) {
-        return rc;
-    }
-    hearth_model *model = open_model(a, path, &checked);
+    rc = rc || !a->template_file ? rc : read_template(a->template_file, &source);
+    hearth_model *model = rc == EXIT_OK ? open_model(a, path, &checked) : NULL;
     if (!model) {
-        return EXIT_FAILED;
+        buf_release(&source);
+        return rc == EXIT_OK ? EXIT_FAILED : rc;
     }
     c.options.max_tokens = (int32_t)a->max_tokens;
     c.options.temperature = (float)a->temp;
@@ -548,7 +549,7 @@ static int run(const chat_args *a)
     c.options.top_k = (int32_t)a->top_k;
     c.options.seed = a->seed;
     rc = EXIT_FAILED;
-    if (conversation_open(model, &c.talk) &&
+    if (conversation_open(model, a->template_file ? buf_str(&source) : NULL, &c.talk) &&
         (!a->system || conversation_instruct(&c.talk, a->system, strlen(a->system)))) {
         open_editor(&c);
         if (c.editor && !a->quiet) {
@@ -560,6 +561,7 @@ static int run(const chat_args *a)
     }
     conversation_close(&c.talk);
     hearth_model_close(model);
+    buf_release(&source);
     return rc;
 }
 
@@ -575,6 +577,8 @@ int cmd_chat(int argc, char **argv)
         {"top-p", 0, ARG_FLOAT, &a.top_p, 0, 1, "P  keep the likeliest tokens that make up P"},
         {"top-k", 0, ARG_INT, &a.top_k, 0, INT32_MAX, "K  keep the K likeliest tokens (0: all)"},
         {"seed", 0, ARG_SEED, &a.seed, 0, 0, "S  of each reply; 0 (default) draws one"},
+        {"chat-template", 0, ARG_TEXT, &a.template_file, 0, 0,
+         "FILE  a Jinja template in place of the model's"},
         {"quiet", 'q', ARG_FLAG, &a.quiet, 0, 0, "no greeting"},
     };
     size_t n_pos;
@@ -582,6 +586,10 @@ int cmd_chat(int argc, char **argv)
     if (!args_parse(argc, argv, "chat [OPTION …]", table, sizeof table / sizeof table[0], NULL, 0, &n_pos,
                     &rc)) {
         return rc;
+    }
+    if (a.template_file && strcmp(a.template_file, "-") == 0) {
+        fprintf(stderr, "hearth: --chat-template -: stdin is where the messages come from\n");
+        return EXIT_USAGE;
     }
     return run(&a);
 }

@@ -23,15 +23,15 @@ static bool no_memory(void)
     return false;
 }
 
-bool conversation_open(hearth_model *model, conversation *c)
+bool conversation_open(hearth_model *model, const char *template_text, conversation *c)
 {
     hearth_error e = HEARTH_ERROR_INIT;
     const int32_t *ids;
     size_t n;
-    *c = (conversation){.model = model};
+    *c = (conversation){.model = model, .template_text = template_text};
     hearth_model_info info = HEARTH_MODEL_INFO_INIT;
     hearth_model_info_get(model, &info);
-    c->by_template = info.has_chat_template && !info.speaks_chatml;
+    c->by_template = template_text || (info.has_chat_template && !info.speaks_chatml);
     if (hearth_session_open(model, &c->session, &e) != HEARTH_OK ||
         (!c->by_template && hearth_chat_ids(c->session, NULL, 0, false, &ids, &n, &e) != HEARTH_OK)) {
         say_error(&e);
@@ -79,14 +79,11 @@ static bool add(conversation *c, bool by_user, const char *text, size_t len)
     return true;
 }
 
-/* Appends to c->ids what the next prompt has beyond them: the last message, or all of them. A template of the
- * model's own says where a turn begins and ends only as a whole. */
+/* Appends to c->ids what the next prompt has beyond them: the last message, or all of them. A template
+ * says where a turn begins and ends only as a whole. */
 static bool extend_ids(conversation *c)
 {
-    if (c->by_template) {
-        ivec_reset(&c->ids);
-    }
-    bool follows = c->ids.len > 0;
+    bool follows = !c->by_template && c->ids.len > 0;
     size_t first = follows ? c->n_said - 1 : 0, n = 0, n_ids;
     hearth_error e = HEARTH_ERROR_INIT;
     const int32_t *ids;
@@ -101,12 +98,16 @@ static bool extend_ids(conversation *c)
         const said *s = &c->said[i];
         m[n++] = (hearth_message){s->by_user ? "user" : "assistant", buf_str(&s->text), s->text.len};
     }
-    hearth_status st = c->by_template ? hearth_template_ids(c->session, m, n, NULL, &ids, &n_ids, &e)
-                                      : hearth_chat_ids(c->session, m, n, follows, &ids, &n_ids, &e);
+    hearth_status st = c->by_template
+                           ? hearth_template_ids(c->session, m, n, c->template_text, &ids, &n_ids, &e)
+                           : hearth_chat_ids(c->session, m, n, follows, &ids, &n_ids, &e);
     mem_free(m);
     if (st != HEARTH_OK) {
         say_error(&e);
         return false;
+    }
+    if (c->by_template) { /* only now: who fails leaves them as they were */
+        ivec_reset(&c->ids);
     }
     return ivec_append(&c->ids, ids, n_ids) == ST_OK || no_memory();
 }
@@ -153,7 +154,9 @@ bool conversation_say(conversation *c, const char *text, size_t len, const heart
     if (add(c, true, text, len) && extend_ids(c) && reply(c, o, fn, ctx)) {
         return true;
     }
-    ivec_truncate(&c->ids, n_ids);
+    if (c->ids.len > n_ids) { /* a template may have left something out */
+        ivec_truncate(&c->ids, n_ids);
+    }
     forget(c, n_said);
     return false;
 }

@@ -33,17 +33,19 @@ typedef struct conversation {
     buf system; /* empty: no system message */
     said *said; /* [n_said] */
     size_t n_said, cap_said;
-    bool by_template; /* laid out by the model's own template, anew for each turn */
+    bool by_template; /* laid out by a template, anew for each turn */
     ivec ids;         /* of the prompt and the replies; empty: to be made of all messages */
     buf saved_as;
     /* borrowed */
     hearth_model *model;
+    const char *template_text; /* in place of the model's own; NULL: that */
 
     turn_stats last; /* finish_reason NULL: no reply yet */
 } conversation;
 
-/* false (printed): no session could be opened, or the model has no layout for a chat. */
-bool conversation_open(hearth_model *model, conversation *c);
+/* template_text: NULL, or a chat template in place of the model's, borrowed. false (printed): no session could be opened,
+ * or the model has no layout for a chat. */
+bool conversation_open(hearth_model *model, const char *template_text, conversation *c);
 void conversation_close(conversation *c); /* all zero is fine */
 
 /* Says text to the model; its reply goes to fn as it is made. o: sampling and max_tokens. false (printed): there

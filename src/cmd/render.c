@@ -14,11 +14,13 @@
 #include "cmd/read_text.h"
 #include "gguf/reader.h"
 #include "text/jinja.h"
+#include "text/tokenizer.h"
 
 /* The case's own keys; those of `extra` come on top. */
 typedef struct render_case {
     const json *root;
-    jinja_var *vars; /* owned */
+    const tokenizer *tok; /* says the tokens that the case does not; NULL: nobody does */
+    jinja_var *vars;      /* owned */
     size_t n_vars, cap_vars;
     bool failed; /* out of memory */
 } render_case;
@@ -36,6 +38,20 @@ static void add_var(render_case *c, const char *name, const json *v, bool truste
         c->cap_vars = cap;
     }
     c->vars[c->n_vars++] = (jinja_var){.name = name, .value = v, .trusted = trusted};
+}
+
+/* A token of the model's, where the case says none. */
+static void add_token(render_case *c, const char *name, int32_t id)
+{
+    if (!json_get(c->root, name, NULL)) {
+        size_t len = 0;
+        const char *text = id == TOKEN_NONE ? "" : tokenizer_piece(c->tok, id, &len);
+        add_var(c, name, NULL, true);
+        if (!c->failed) {
+            c->vars[c->n_vars - 1].text = text;
+            c->vars[c->n_vars - 1].text_len = len;
+        }
+    }
 }
 
 static bool add_extra(void *ctx, const char *key, size_t key_len, const json *v)
@@ -59,6 +75,10 @@ static bool read_case(render_case *c)
         if (json_get(c->root, rows[i].name, &v) && !(rows[i].null_is_absent && !v)) {
             add_var(c, rows[i].name, v, rows[i].trusted);
         }
+    }
+    if (c->tok) {
+        add_token(c, "bos_token", tokenizer_bos(c->tok));
+        add_token(c, "eos_token", tokenizer_eos(c->tok));
     }
     const json *extra;
     if (json_get(c->root, "extra", &extra) && json_kind(extra) == JSON_OBJECT) {
@@ -86,9 +106,9 @@ static bool read_now(const json *root, int64_t *now_s)
     return true;
 }
 
-static int render(const jinja_template *t, const json *root)
+static int render(const jinja_template *t, const tokenizer *tok, const json *root)
 {
-    render_case c = {.root = root};
+    render_case c = {.root = root, .tok = tok};
     jinja_options o = {0};
     jinja_output out = {0};
     err e = {.offset = ERR_NO_OFFSET};
@@ -111,8 +131,8 @@ static int render(const jinja_template *t, const json *root)
     return rc;
 }
 
-/* The template of a file, or of a model. */
-static int load_template(const char *file, const char *model, buf *out)
+/* The template of a file, or of a model: then *tok is the model's. */
+static int load_template(const char *file, const char *model, buf *out, tokenizer **tok)
 {
     if (file) {
         return read_prompt(NULL, file, out);
@@ -128,6 +148,7 @@ static int load_template(const char *file, const char *model, buf *out)
     status st = gguf_open(path, &f, &e);
     st = st == ST_OK ? gguf_get_str(f, "tokenizer.chat_template", &s, &e) : st;
     st = st == ST_OK ? buf_append(out, s.data, s.len) : st;
+    st = st == ST_OK ? tokenizer_open(f, tok, &e) : st;
     gguf_close(f);
     if (st != ST_OK) {
         print_err(path, &e);
@@ -139,9 +160,10 @@ static int run(const char *file, const char *model, const char *case_file)
 {
     buf source = {0}, text = {0};
     jinja_template *t = NULL;
+    tokenizer *tok = NULL;
     json_doc *doc = NULL;
     err e = {.offset = ERR_NO_OFFSET};
-    int rc = load_template(file, model, &source);
+    int rc = load_template(file, model, &source, &tok);
     rc = rc == EXIT_OK ? read_prompt(NULL, case_file, &text) : rc;
     if (rc == EXIT_OK && jinja_compile(buf_str(&source), source.len, &t, &e) != ST_OK) {
         print_err(file ? file : "chat template", &e);
@@ -151,9 +173,10 @@ static int run(const char *file, const char *model, const char *case_file)
         print_err(case_file, &e);
         rc = EXIT_FAILED;
     }
-    rc = rc == EXIT_OK ? render(t, json_root(doc)) : rc;
+    rc = rc == EXIT_OK ? render(t, tok, json_root(doc)) : rc;
     json_doc_free(doc);
     jinja_free(t);
+    tokenizer_free(tok);
     buf_release(&source);
     buf_release(&text);
     return rc;

@@ -50,6 +50,21 @@ class Chat(Case):
         self.assertEqual(out.decode(), want["text"] + "\n")
         self.assertEqual(err, "[the reply was cut at the limit of -n]\n" if want["finish_reason"] == "length" else "")
 
+    def test_template_of_a_file(self):
+        """In place of the model's layout, for every turn; what it raises is said, and the chat goes on."""
+        turns = self.file("t.jinja", b"{% if messages|length > 3 %}{{ raise_exception('enough') }}{% endif %}"
+                                     b"{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}")
+        args = ["--chat-template", turns, "-n", "4"]
+        err = self.chat("do", "/stats", args=args)[1]
+        self.assertEqual(numbers(LAST_PROMPT, err)[0][0], len([298, *merged("do")]))
+        said = self.saved("do", args=args)[0]
+        want = self.json("run", "-m", MODELS["bpe"], "-n", "4", "-p", "do", "--chat-template", turns)
+        self.assertEqual([m["content"] for m in said], ["do", want["text"]])
+        err = self.chat("do", "it", "us", args=args, rc=1)[1]
+        self.assertIn("enough", err)
+        self.fails(2, "chat", "-m", MODELS["bpe"], "--chat-template", "-", says="stdin")
+        self.fails(1, "chat", "-m", MODELS["bpe"], "--chat-template", self.dir / "none", says="none")
+
     def test_turns_read_only_what_is_new(self):
         err = self.chat("do", "/stats", "it", "/stats", "us", "/stats", args=["-n", "12"])[1]
         prompts, replies, contexts = numbers(LAST_PROMPT, err), numbers(LAST_REPLY, err), numbers(CONTEXT, err)

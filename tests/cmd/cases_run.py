@@ -217,3 +217,34 @@ class Run(Case):
         for env, name in (({"HEARTH_MODELS": f"{self.dir}/hearth/models"}, "tiny"), ({"XDG_DATA_HOME": str(self.dir)}, "tiny"),
                           ({"XDG_DATA_HOME": str(self.dir), "HEARTH_MODELS": ""}, "tiny.gguf")):
             self.assertEqual(self.ok("run", "-m", name, "-p", "hi", "-n", "5", env=env), want)
+
+
+class Render(Case):
+    """hearth render: the template sees what the case says, and with -m the model's own tokens."""
+
+    def render(self, where, case):
+        return self.ok("render", *where, "--case", self.file("case.json", json.dumps(case).encode())).decode()
+
+    def test_tokens(self):
+        source = "{{ bos_token }}|{{ eos_token }}|{{ messages[0].content }}|{{ tools is defined }}"
+        file = ["--template", self.file("t.jinja", source.encode())]
+        case = {"messages": [{"role": "user", "content": "hi"}]}
+        for model, bos, eos in ("spm", "<s>", "</s>"), ("bpe", "", "<|endoftext|>"):
+            own = ["-m", self.file("m.gguf", with_template(model, source))]
+            self.assertEqual(self.render(own, case).rstrip(" "), f"{bos}|{eos}|hi|False")  # padded by with_template
+            self.assertEqual(self.render(own, {**case, "bos_token": "B"}).rstrip(" "), f"B|{eos}|hi|False")
+            self.assertEqual(self.render(own, {**case, "eos_token": "", "tools": []}).rstrip(" "), f"{bos}||hi|True")
+            self.assertEqual(self.render(own, {**case, "extra": {"eos_token": "E"}}).rstrip(" "), f"{bos}|E|hi|False")
+        self.assertEqual(self.render(file, case), "||hi|False")
+        self.assertEqual(self.render(file, {**case, "bos_token": "B", "tools": None}), "B||hi|False")
+
+    def test_faults(self):
+        case = self.file("case.json", b'{"messages":[{"role":"user","content":"a\\nb"}]}')
+        raises = self.file("r.jinja", b"{{ raise_exception(messages[0].content) }}")
+        r = hearth("render", "--template", raises, "--case", case)
+        self.assertEqual((r.rc, r.out, r.err), (1, b"", b"a\nb\n"))
+        r = hearth("render", "--template", self.file("b.jinja", b"\n{% if %}"), "--case", case)
+        self.assertEqual((r.rc, b"line 2" in r.err), (1, True), r.err)
+        self.fails(1, "render", "-m", MODELS["bpe"], "--case", case, says="chat_template")
+        self.fails(2, "render", "--template", raises, says="--case")
+        self.fails(2, "render", "-m", MODELS["bpe"], "--template", raises, "--case", case, says="exclude")
