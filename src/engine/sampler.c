@@ -145,7 +145,8 @@ void sampler_lend(sampler *s, pool *p)
 
 void sampler_spread(sampler *s, pool_fn fn, size_t n, size_t tokens)
 {
-    size_t most = s->lent ? TASKS_PER_THREAD * pool_threads(s->lent) : 1;
+    size_t threads = s->lent ? pool_threads(s->lent) : 1;
+    size_t most = threads > 1 ? TASKS_PER_THREAD * threads : 1;
     size_t n_tasks = n * tokens / TASK_WORTH;
     most = most < SAMPLER_TASKS ? most : SAMPLER_TASKS;
     n_tasks = n_tasks < most ? n_tasks : most;
