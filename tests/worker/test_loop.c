@@ -349,9 +349,24 @@ static void test_stats(void **state)
     assert_true(s->pages_used >= 2);
     assert_int_equal(s->requests_done, 0);
     assert_false(s->draining);
+    assert_int_equal(s->lanes_tracked, 2);
+    assert_int_equal(s->lanes_idle, 0);
+    assert_int_equal(s->n_rows, RIG_LANES);
+    uint64_t sum = 0;
+    for (size_t i = 0; i < s->n_rows; i++) {
+        assert_true(s->rows[i].index == i && s->rows[i].active && s->rows[i].tokens > 0);
+        assert_null(s->rows[i].session_id.data);
+        sum += s->rows[i].tokens;
+    }
+    assert_true(s->total_tokens == sum && s->largest_tokens <= sum && s->largest_tokens >= sum / 2);
+    assert_true(s->tokens_evaluated == s->tokens_prefilled + s->tokens_generated);
     loop_rig_run(&r);
     ask(&r, "{\"id\":\"s\",\"op\":\"stats\"}");
     s = &loop_rig_last(&r, "s")->stats;
+    assert_int_equal(s->lanes_live + s->lanes_tracked + s->total_tokens + s->largest_tokens, 0);
+    assert_int_equal(s->lanes_idle, s->lanes_created - s->lanes_destroyed);
+    assert_true(s->lanes_idle > 0 && s->n_rows == RIG_LANES);
+    assert_false(s->rows[0].active || s->rows[1].active);
     assert_int_equal(s->requests_done, 3);
     assert_int_equal(s->queued + s->running + s->pages_used, 0);
     loop_rig_close(&r);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "engine/engine_rig.h"
 #include "worker/sessions.h"
@@ -139,12 +140,65 @@ static void test_memory(void **state)
     table_close(&x);
 }
 
+typedef struct heard {
+    char text[1024];
+    log_level level;
+} heard;
+
+static void hear(void *ctx, log_level level, const char *line, size_t len)
+{
+    heard *h = ctx;
+    h->level = level;
+    assert_true(len < sizeof h->text);
+    memcpy(h->text, line, len);
+    h->text[len] = '\0';
+}
+
+static void expect_heard(const heard *h, log_level level, const char *line)
+{
+    assert_int_equal(h->level, level);
+    assert_string_equal(h->text, line);
+}
+
+/* The name is found by the number that the engine knows the session by, until it is closed. */
+static void test_lanes_have_names(void **state)
+{
+    table x;
+    session *a, *b;
+    heard h;
+    table_open(&x, 2);
+    assert_int_equal(sessions_open(x.t, name_of("a"), &a, NULL, NULL), ST_OK);
+    assert_int_equal(sessions_open(x.t, (wire_string){"b\0\n", 3}, &b, NULL, NULL), ST_OK);
+    wire_string name = sessions_name_of(x.t, session_owner(b));
+    assert_int_equal(name.len, 3);
+    assert_memory_equal(name.data, "b\0\n", 3);
+    uint64_t owner = session_owner(a);
+    assert_string_equal(sessions_name_of(x.t, owner).data, "a");
+    assert_null(sessions_name_of(x.t, owner + 1000).data);
+    assert_null(sessions_name_of(x.t, 0).data);
+
+    log_set_sink(hear, &h, LOG_DEBUG);
+    const lane_event lost = {.kind = LANE_RECLAIMED, .index = 3, .owner = owner, .reason = "no memory"};
+    sessions_note_lane(x.t, &lost);
+    expect_heard(&h, LOG_WARN, "warn worker event=reclaimed lane=3 session=\"a\" reason=\"no memory\"\n");
+    const lane_event clean = {.kind = LANE_RESET, .index = 2, .owner = owner + 1000, .reason = ""};
+    sessions_note_lane(x.t, &clean);
+    expect_heard(&h, LOG_DEBUG, "debug worker event=reset lane=2 session=\"\"\n");
+    sessions_note_lane(NULL, &lost);
+    expect_heard(&h, LOG_WARN, "warn worker event=reclaimed lane=3 session=\"\" reason=\"no memory\"\n");
+    log_set_sink(NULL, NULL, LOG_DEBUG);
+
+    sessions_close(x.t, name_of("a"));
+    assert_null(sessions_name_of(x.t, owner).data);
+    table_close(&x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_slots),           cmocka_unit_test(test_no_named_slots),
         cmocka_unit_test(test_names_are_bytes), cmocka_unit_test(test_churn),
-        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_memory),          cmocka_unit_test(test_lanes_have_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

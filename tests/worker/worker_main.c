@@ -17,7 +17,8 @@ static int usage(const char *why)
     fprintf(
         stderr,
         "worker_main: %s\nusage: worker_main -m MODEL [--max-sessions N] [--no-warm] [--prefix-ids \"2 3\"]"
-        " [--ctx N] [--threads N] [--slow-reader-timeout N] [--pack-dir DIR]\n",
+        " [--ctx N] [--threads N] [--slow-reader-timeout N] [--pack-dir DIR] [--kv-pages N]"
+        " [--park-bytes N]\n",
         why);
     return 2;
 }
@@ -71,6 +72,10 @@ int main(int argc, char **argv)
         } else if (strcmp(argv[i], "--pack-dir") == 0) {
             cfg.instance.pack_dir = value;
             cfg.instance.pack_min_bytes = 0; /* however small the model */
+        } else if (strcmp(argv[i], "--kv-pages") == 0) {
+            cfg.instance.kv_pages = (size_t)strtoull(value, NULL, 10);
+        } else if (strcmp(argv[i], "--park-bytes") == 0) {
+            cfg.instance.park_bytes = (uint64_t)strtoull(value, NULL, 10);
         } else if (strcmp(argv[i], "--slow-reader-timeout") == 0) {
             cfg.slow_reader_ms = (uint64_t)strtoull(value, NULL, 10) * 1000;
         } else {
