@@ -120,6 +120,9 @@ static size_t choose_pages(const instance *in, const instance_options *opt, cons
                                                                           : limit->memory_total_bytes;
     uint64_t affordable = memory / 2 / in->ops.page_bytes;
     size_t wanted;
+    if (opt->kv_pages > 0) {
+        return opt->kv_pages;
+    }
     if (!size_mul(per_context, opt->max_sequences, &wanted) || wanted > affordable) {
         wanted = affordable > per_context ? (size_t)affordable : per_context;
     }
@@ -217,7 +220,9 @@ static status open_engine(instance *in, const instance_source *s, const instance
                          .park_bytes = (size_t)park_bytes,
                          .warm = opt->warm,
                          .before_step = opt->before_step,
-                         .before_step_ctx = opt->before_step_ctx};
+                         .before_step_ctx = opt->before_step_ctx,
+                         .lane_event = opt->lane_event,
+                         .lane_event_ctx = opt->lane_event_ctx};
     st = engine_new(&cfg, &in->en, e);
     return st == ST_OK ? engine_warm_up(in->en, e) : st;
 }

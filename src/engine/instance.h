@@ -41,12 +41,15 @@ typedef struct instance_options {
     size_t prefill_chunk; /* 0 = INSTANCE_DEFAULT_CHUNK */
     uint64_t max_step_ns; /* engine_config's; 0 = chunks are not cut by time */
     uint64_t park_bytes;  /* engine_config's */
+    size_t kv_pages;      /* of the pool; 0 = for that many full contexts, or what half the memory holds */
     bool warm;
     const clock_src *clock;                   /* NULL = the system's */
     void (*progress)(void *ctx, double done); /* 0 … 1, may be NULL */
     void *progress_ctx;
     void (*before_step)(void *ctx, const step_row *rows, size_t n, bool any_prefill); /* engine_config's */
     void *before_step_ctx;
+    void (*lane_event)(void *ctx, const lane_event *ev); /* engine_config's */
+    void *lane_event_ctx;
     /* Called once, when the model is parsed and before pages are reserved and threads start. May be NULL. */
     void (*sized)(void *ctx, const instance_sizes *sizes);
     void *sized_ctx;
