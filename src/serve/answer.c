@@ -15,6 +15,7 @@ void answer_result_of(answer_result *out, const frame_done *d)
     out->completion_tokens = d->completion_tokens;
     out->cached_tokens = d->reused_prompt_tokens;
     out->reasoning_tokens = d->reasoning_tokens;
+    out->preemptions = d->preemptions;
     out->queue_ms = d->queue_ms;
     out->ttft_ms = d->ttft_ms;
     out->prefill_ms = d->prefill_ms;
@@ -94,6 +95,8 @@ static void put_result(json_w *w, const answer_result *r)
     put_ms(w, "prefill_ms", r->prefill_ms);
     put_ms(w, "decode_ms", r->decode_ms);
     put_ms(w, "total_ms", r->total_ms);
+    json_w_key(w, "preemptions");
+    json_w_i64(w, r->preemptions);
 }
 
 void answer_put_own(json_w *w, const answer_result *results, size_t n)

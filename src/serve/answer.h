@@ -54,6 +54,7 @@ typedef struct answer_result { /* how a choice ended */
     char reason[16], guard[32];
     uint64_t seed; /* as on the wire */
     int32_t prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens;
+    int32_t preemptions; /* how often its pages served others */
     double queue_ms, ttft_ms, prefill_ms, decode_ms, total_ms;
 } answer_result;
 

@@ -12,7 +12,7 @@ static void set(api_fault *f, int http_status, const char *code, const char *par
     memset(f, 0, sizeof *f);
     f->http_status = http_status;
     f->code = code;
-    f->prompt_tokens = f->limit = FRAME_NO_NUMBER;
+    f->prompt_tokens = f->limit = f->need = f->have = FRAME_NO_NUMBER;
     f->retry_after_s = http_status == 429 ? API_RETRY_AFTER_S : 0;
     snprintf(f->param, sizeof f->param, "%s", param);
 }
@@ -90,6 +90,8 @@ void api_fault_frame(api_fault *f, const frame *refusal)
     set(f, wire_error_http(refusal->code), wire_error_name(refusal->code), name);
     f->prompt_tokens = refusal->prompt_tokens;
     f->limit = refusal->limit;
+    f->need = refusal->need;
+    f->have = refusal->have;
     if (f->retry_after_s > 0 && refusal->retry_after > 0) {
         f->retry_after_s =
             refusal->retry_after < API_MAX_RETRY_S ? (int)refusal->retry_after : API_MAX_RETRY_S;
@@ -139,6 +141,8 @@ status api_fault_put(const api_fault *f, buf *out)
     json_w_cstr(&w, f->code);
     put_number(&w, "prompt_tokens", f->prompt_tokens);
     put_number(&w, "limit", f->limit);
+    put_number(&w, "need", f->need);
+    put_number(&w, "have", f->have);
     json_w_obj_close(&w);
     json_w_obj_close(&w);
     status st = json_w_end(&w);

@@ -22,7 +22,8 @@ typedef struct api_fault {
     const char *code; /* static */
     char param[128];  /* the field at fault, "" = null */
     char message[512];
-    int64_t prompt_tokens, limit; /* FRAME_NO_NUMBER = absent */
+    int64_t prompt_tokens, limit; /* FRAME_NO_NUMBER = absent, these four */
+    int64_t need, have;           /* pages */
     int retry_after_s;            /* of the header; 0 = none */
 } api_fault;
 

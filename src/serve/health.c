@@ -57,6 +57,10 @@ static void put_health(json_w *w, const service_info *info, const status_snapsho
     put_u64(w, "load_total_bytes", page->row[STATUS_ROW_LOAD_TOTAL_BYTES]);
     put_u64(w, "steps", page->row[STATUS_ROW_TICK]);
     put_u64(w, "tokens_generated", page->row[STATUS_ROW_TOKENS_GENERATED]);
+    put_u64(w, "lanes_live", page->row[STATUS_ROW_LANES_LIVE]);
+    put_u64(w, "lanes_idle", page->row[STATUS_ROW_LANES_IDLE]);
+    put_u64(w, "parked", page->row[STATUS_ROW_PARKED]);
+    put_u64(w, "preemptions", page->row[STATUS_ROW_PREEMPTIONS]);
     put_u64(w, "running", info->n_with_worker);
     put_u64(w, "queued", info->n_waiting);
     put_u64(w, "starts", info->n_starts);

@@ -33,7 +33,9 @@
 #define FRAME_STATS_NUMBERS(X)                                                                               \
     X(lanes) X(lanes_live) X(sessions) X(pages_total) X(pages_used) X(queued) X(running) X(steps)            \
     X(tokens_prefilled) X(tokens_generated) X(tokens_reused) X(requests_done) X(requests_failed)             \
-    X(requests_cancelled)
+    X(requests_cancelled) X(lanes_idle) X(lanes_tracked) X(lanes_created) X(lanes_destroyed)                 \
+    X(largest_tokens) X(total_tokens) X(tokens_evaluated) X(tokens_recomputed) X(tokens_restored) X(parked)  \
+    X(preempted)
 
 /* What a model file says of how it wants to be sampled, by the names of the request's fields. */
 #define FRAME_SAMPLING_NUMBERS(X)                                                                            \
@@ -51,7 +53,7 @@
     X(delta) X(content) X(reasoning) X(tool_call) X(index) X(arguments_delta) X(withdrawn) X(ids) X(logprobs) X(prompt_logprobs) X(logprob) X(text) X(bytes) X(top)             \
     X(progress) X(cached) X(processed) X(attach) X(embedding) X(now) X(prompt_digest)                        \
     X(cached_prompt_tokens) X(pieces) X(count) X(session) X(known) X(tokens) X(dirty) X(busy) X(stats)       \
-    X(draining) X(sampling) FRAME_SAMPLING_NUMBERS(X) FRAME_STATS_NUMBERS(X)
+    X(draining) X(rows) X(active) X(sampling) FRAME_SAMPLING_NUMBERS(X) FRAME_STATS_NUMBERS(X)
 
 /* Extra statistics of a done frame. */
 #define FRAME_STATISTICS(X)                                                                                  \
@@ -192,11 +194,21 @@ typedef struct frame_session {
     bool busy; /* a request runs on it or waits for it */
 } frame_session;
 
+/* One lane that may be. */
+typedef struct frame_lane {
+    uint64_t index;
+    bool active;            /* it has an owner: all else is of that */
+    wire_string session_id; /* of a named session; data NULL: the owner has no name (the key is left out) */
+    uint64_t tokens;        /* resident */
+} frame_lane;
+
 typedef struct frame_stats {
 #define X(name) uint64_t name;
     FRAME_STATS_NUMBERS(X)
 #undef X
     bool draining;
+    const frame_lane *rows; /* borrowed; decoded: the frame's */
+    size_t n_rows;
 } frame_stats;
 
 typedef enum frame_kind {

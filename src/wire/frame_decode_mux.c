@@ -257,12 +257,40 @@ static bool read_session_info(const json *o, frame_session *s, err *e)
            frame_get_bool(v, "dirty", &s->dirty, e) && frame_get_bool(v, "busy", &s->busy, e);
 }
 
-static bool read_stats(const json *o, frame_stats *s, err *e)
+static bool read_lane(const json *v, frame_lane *l, err *e)
 {
-    const json *v;
+    if (json_kind(v) != JSON_OBJECT) {
+        return frame_refuse(e, "rows", "a list of objects");
+    }
+    return frame_get_u64(v, "index", &l->index, e) && frame_get_bool(v, "active", &l->active, e) &&
+           frame_opt_string(v, "session_id", &l->session_id, e) && frame_get_u64(v, "tokens", &l->tokens, e);
+}
+
+static bool read_lanes(const json *list, frame *f, err *e)
+{
+    size_t n = json_len(list);
+    frame_lane *rows = arena_calloc(&f->mem, n, sizeof *rows);
+    if (!rows) {
+        return frame_no_memory(e);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (!read_lane(json_at(list, i), &rows[i], e)) {
+            return false;
+        }
+    }
+    f->stats.rows = rows;
+    f->stats.n_rows = n;
+    return true;
+}
+
+static bool read_stats(const json *o, frame *f, err *e)
+{
+    const json *v, *list;
+    frame_stats *s = &f->stats;
 #define X(name) &&frame_get_u64(v, #name, &s->name, e)
-    return frame_get_object(o, "stats", &v, e) && frame_get_bool(v, "draining", &s->draining, e)
-                                                      FRAME_STATS_NUMBERS(X);
+    return frame_get_object(o, "stats", &v, e) &&
+           frame_get_bool(v, "draining", &s->draining, e) FRAME_STATS_NUMBERS(X) &&
+           frame_get_array(v, "rows", &list, e) && read_lanes(list, f, e);
 #undef X
 }
 
@@ -286,7 +314,7 @@ bool frame_read_mux(const json *o, frame *f, err *e)
     case FRAME_SESSION_INFO:
         return read_session_info(o, &f->session, e);
     case FRAME_STATS:
-        return read_stats(o, &f->stats, e);
+        return read_stats(o, f, e);
     default:
         return true;
     }

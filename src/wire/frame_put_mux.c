@@ -247,6 +247,22 @@ status frame_put_session_info(buf *out, wire_string id, const frame_session *s)
     return frame_line_end(&l);
 }
 
+static void put_lane(json_w *w, const frame_lane *l)
+{
+    json_w_obj_open(w);
+    FRAME_KEY(w, index);
+    json_w_u64(w, l->index);
+    FRAME_KEY(w, active);
+    json_w_bool(w, l->active);
+    if (l->session_id.data) {
+        FRAME_KEY(w, session_id);
+        frame_put_string(w, l->session_id);
+    }
+    FRAME_KEY(w, tokens);
+    json_w_u64(w, l->tokens);
+    json_w_obj_close(w);
+}
+
 status frame_put_stats(buf *out, wire_string id, const frame_stats *s)
 {
     frame_line l;
@@ -261,6 +277,12 @@ status frame_put_stats(buf *out, wire_string id, const frame_stats *s)
 #undef X
     FRAME_KEY(w, draining);
     json_w_bool(w, s->draining);
+    FRAME_KEY(w, rows);
+    json_w_arr_open(w);
+    for (size_t i = 0; i < s->n_rows; i++) {
+        put_lane(w, &s->rows[i]);
+    }
+    json_w_arr_close(w);
     json_w_obj_close(w);
     return frame_line_end(&l);
 }

@@ -14,10 +14,14 @@
  *   row 4  load_total_bytes                  row 18 input_lines      lines read
  *   row 5  prepared  texts tokenised         row 19 output_bytes
  *   row 6  pid                               row 20 tokens_reused
- *   row 7  tokens_prefilled                  rows 21–29 zero
- *   row 8  tokens_generated                  row 30 step_seq
- *   row 9  lanes_total                       row 31 n_rows  sequences in the step
- *   row 10 lanes_live
+ *   row 7  tokens_prefilled                  row 21 lanes_idle
+ *   row 8  tokens_generated                  row 22 parked   preempted and not yet back
+ *   row 9  lanes_total                       row 23 preemptions
+ *   row 10 lanes_live                        row 24 tokens_recomputed
+ *                                            row 25 tokens_restored
+ *                                            rows 26–29 zero
+ *                                            row 30 step_seq
+ *                                            row 31 n_rows  sequences in the step
  *   rows 32 …: pairs {id hash (XXH3 of the request id; 0 = plain), position of its first row in the step}: 240
  *   of them at most
  *
@@ -70,6 +74,11 @@ typedef enum status_row {
     STATUS_ROW_INPUT_LINES,
     STATUS_ROW_OUTPUT_BYTES,
     STATUS_ROW_TOKENS_REUSED,
+    STATUS_ROW_LANES_IDLE,
+    STATUS_ROW_PARKED,
+    STATUS_ROW_PREEMPTIONS,
+    STATUS_ROW_TOKENS_RECOMPUTED,
+    STATUS_ROW_TOKENS_RESTORED,
     STATUS_ROW_STEP_SEQ = 30, /* the last two are status_page_step's */
     STATUS_ROW_N_ROWS = 31,
     STATUS_ROW_COUNT = 32

@@ -86,13 +86,48 @@ static void describe_session(const task *k)
     say(k, frame_put_session_info(stage_of(k), id_of(k), &f));
 }
 
+/* One row for each lane that may be. rows: [lanes_count]. */
+static void describe_lanes(const desk *d, frame_lane *rows)
+{
+    const lane_table *lanes = engine_lanes(d->en);
+    for (size_t i = 0; i < lanes_count(lanes); i++) {
+        const lane *l = lanes_at(lanes, i);
+        rows[i] = (frame_lane){.index = i};
+        if (l && l->owner != 0) {
+            rows[i].active = true;
+            rows[i].session_id = l->named ? sessions_name_of(d->sessions, l->owner) : WIRE_NO_ID;
+            rows[i].tokens = l->kv.ids.len;
+        }
+    }
+}
+
+static void say_stats(const task *k, frame_stats *f)
+{
+    size_t n = lanes_count(engine_lanes(k->desk->en));
+    frame_lane *rows = mem_alloc_array(n, sizeof *rows);
+    if (rows) {
+        describe_lanes(k->desk, rows);
+        f->rows = rows;
+        f->n_rows = n;
+    }
+    say(k, rows ? frame_put_stats(stage_of(k), id_of(k), f) : ST_NOMEM);
+    mem_free(rows);
+}
+
 static void describe_worker(const task *k, bool draining)
 {
     const desk *d = k->desk;
     engine_stats s = desk_stats(d);
+    lanes_stats l = lanes_stats_read(engine_lanes(d->en));
     frame_stats f = {
-        .lanes = d->n_lanes,
-        .lanes_live = s.running,
+        .lanes = l.lanes,
+        .lanes_live = l.live,
+        .lanes_idle = l.idle,
+        .lanes_tracked = l.tracked,
+        .lanes_created = l.created,
+        .lanes_destroyed = l.destroyed,
+        .largest_tokens = l.largest_tokens,
+        .total_tokens = l.total_tokens,
         .sessions = s.sessions,
         .pages_total = s.pages_total,
         .pages_used = s.pages_used,
@@ -102,12 +137,17 @@ static void describe_worker(const task *k, bool draining)
         .tokens_prefilled = s.tokens_prefilled,
         .tokens_generated = s.tokens_generated,
         .tokens_reused = s.tokens_reused,
+        .tokens_evaluated = s.tokens_prefilled + s.tokens_generated + s.tokens_recomputed,
+        .tokens_recomputed = s.tokens_recomputed,
+        .tokens_restored = s.tokens_restored,
+        .parked = s.parked,
+        .preempted = s.preemptions,
         .requests_done = s.requests_done,
         .requests_failed = s.requests_failed,
         .requests_cancelled = s.requests_cancelled,
         .draining = draining,
     };
-    say(k, frame_put_stats(stage_of(k), id_of(k), &f));
+    say_stats(k, &f);
 }
 
 static void say_refusal(const task *k)

@@ -159,6 +159,7 @@ static void on_done(void *ctx, const gen_result *r)
         .ids = r->ids,
         .cancelled = cancelled,
         .tail_repaired = r->repaired_tail,
+        .preemptions = r->preemptions,
     };
     if (k->talk) {
         talk_say_rest(k->talk);
@@ -178,6 +179,15 @@ static void on_failed(void *ctx, const err *e)
     reply_fail(ctx, e);
 }
 
+/* Of prompt and reply; a reply that has no end of its own wants one token. */
+static int64_t needed_pages(const task *k)
+{
+    size_t n_prompt = k->job.ids.len, room = (size_t)k->desk->n_ctx - n_prompt;
+    int32_t max_new = k->request->max_new_tokens;
+    size_t n_reply = max_new < 0 || (size_t)max_new > room ? 1 : (size_t)max_new;
+    return (int64_t)resident_pages_for(n_prompt + n_reply);
+}
+
 void reply_fail(task *k, const err *e)
 {
     const wire_request *r = k->request;
@@ -186,6 +196,10 @@ void reply_fail(task *k, const err *e)
     if (e->code == ST_CONTEXT_LENGTH) {
         f.prompt_tokens = (int64_t)k->job.ids.len;
         f.limit = k->desk->n_ctx;
+    }
+    if (e->code == ST_NEVER_FITS) {
+        f.need = needed_pages(k);
+        f.have = (int64_t)desk_stats(k->desk).pages_total;
     }
     if (e->code == ST_CAPACITY || e->code == ST_UNSUPPORTED_SESSION) {
         f.has_session = true;

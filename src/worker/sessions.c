@@ -1,10 +1,14 @@
 #include "worker/sessions.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/strmap.h"
 
+#define SHOWN_NAME_BYTES 64 /* of a session, in the log */
+
 typedef struct slot {
-    char *name;       /* owned; NULL = free */
+    char *name; /* owned; NULL = free */
+    size_t name_len;
     session *session; /* owned */
 } slot;
 
@@ -37,7 +41,7 @@ static void slot_release(slot *s)
 {
     session_close(s->session);
     mem_free(s->name);
-    *s = (slot){NULL, NULL};
+    *s = (slot){0};
 }
 
 void sessions_free(sessions *t)
@@ -73,6 +77,7 @@ static slot *free_slot(const sessions *t)
 static status fill(sessions *t, slot *s, wire_string name)
 {
     s->name = mem_strndup(name.data, name.len);
+    s->name_len = name.len;
     status st = s->name ? session_open(t->en, &s->session) : ST_NOMEM;
     if (st == ST_OK) {
         st = strmap_put(t->by_name, s->name, name.len, (int32_t)(s - t->slots), NULL);
@@ -121,4 +126,28 @@ void sessions_close(sessions *t, wire_string name)
 size_t sessions_count(const sessions *t)
 {
     return strmap_count(t->by_name);
+}
+
+wire_string sessions_name_of(const sessions *t, uint64_t owner)
+{
+    for (size_t i = 0; i < t->n_named; i++) {
+        const slot *s = &t->slots[i];
+        if (s->session && session_owner(s->session) == owner) {
+            return (wire_string){s->name, s->name_len};
+        }
+    }
+    return (wire_string){NULL, 0};
+}
+
+void sessions_note_lane(const sessions *t, const lane_event *ev)
+{
+    wire_string name = t ? sessions_name_of(t, ev->owner) : WIRE_NO_ID;
+    int shown = name.len < SHOWN_NAME_BYTES ? (int)name.len : SHOWN_NAME_BYTES;
+    const char *text = name.data ? name.data : "";
+    if (ev->kind == LANE_RECLAIMED) {
+        log_emit(LOG_WARN, "worker", "event=reclaimed lane=%u session=\"%.*s\" reason=\"%s\"", ev->index,
+                 shown, text, ev->reason);
+    } else {
+        log_emit(LOG_DEBUG, "worker", "event=reset lane=%u session=\"%.*s\"", ev->index, shown, text);
+    }
 }

@@ -29,5 +29,11 @@ session *sessions_find(const sessions *t, wire_string name); /* NULL if there is
 status sessions_open(sessions *t, wire_string name, session **out, bool *opened, err *e);
 void sessions_close(sessions *t, wire_string name); /* an unknown name is fine; must not be busy */
 size_t sessions_count(const sessions *t);
+/* Of the session that has this owner's number in the engine, also while it is being closed; data NULL if there
+ * is none. Borrowed until it is closed. */
+wire_string sessions_name_of(const sessions *t, uint64_t owner);
+/* Logs what became of a lane: `reset` for who debugs, `reclaimed` as a warning with the session's name. t may be
+ * NULL (no session has a name yet). */
+void sessions_note_lane(const sessions *t, const lane_event *ev);
 
 #endif

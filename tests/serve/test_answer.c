@@ -24,10 +24,11 @@ static const answer_result stopped = {.reason = "stop",
                                       .ttft_ms = 1.25,
                                       .prefill_ms = 1,
                                       .decode_ms = 2,
-                                      .total_ms = 3.0625};
+                                      .total_ms = 3.0625,
+                                      .preemptions = 4};
 #define STOPPED                                                                                 \
     "\"finish\":\"stop\",\"seed\":7,\"queue_ms\":0.500,\"ttft_ms\":1.250,\"prefill_ms\":1.000," \
-    "\"decode_ms\":2.000,\"total_ms\":3.062"
+    "\"decode_ms\":2.000,\"total_ms\":3.062,\"preemptions\":4"
 
 #define CHAT_DELTA(delta)                                                                        \
     "{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":5,\"model\":\"m\"," \

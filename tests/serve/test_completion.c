@@ -342,6 +342,10 @@ static void test_error_object(void **state)
          "tokens\",\"type\":\"invalid_request_error\",\"param\":\"prompt\","
          "\"code\":\"context_length_exceeded\",\"prompt_tokens\":9,\"limit\":8}}",
          400, 0},
+        {"{\"id\":\"a\",\"error\":\"too much\",\"code\":\"never_fits\",\"need\":17,\"have\":16}",
+         "{\"error\":{\"message\":\"too much\",\"type\":\"invalid_request_error\",\"param\":null,"
+         "\"code\":\"never_fits\",\"need\":17,\"have\":16}}",
+         400, 0},
         {"{\"error\":\"no lane\",\"code\":\"capacity_exhausted\"}",
          "{\"error\":{\"message\":\"no lane\",\"type\":\"rate_limit_error\",\"param\":null,\"code\":"
          "\"capacity_exhausted\"}}",

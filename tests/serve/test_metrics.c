@@ -165,7 +165,14 @@ static exposition *put(const metrics *m)
                                     .starts = 3,
                                     .deaths = {[WORKER_STALLED] = 4},
                                     .page = {[STATUS_ROW_TICK] = 5}},
-                                   {.id = "plain", .queued = 6, .page = {[STATUS_ROW_TOKENS_REUSED] = 7}}};
+                                   {.id = "plain",
+                                    .queued = 6,
+                                    .page = {[STATUS_ROW_TOKENS_REUSED] = 7,
+                                             [STATUS_ROW_LANES_IDLE] = 11,
+                                             [STATUS_ROW_PARKED] = 12,
+                                             [STATUS_ROW_PREEMPTIONS] = 13,
+                                             [STATUS_ROW_TOKENS_RECOMPUTED] = 14,
+                                             [STATUS_ROW_TOKENS_RESTORED] = 15}}};
     const metric_view view = {.version = "1.2",
                               .uptime_ms = 1500,
                               .connections = 8,
@@ -221,6 +228,11 @@ static void test_values(void **state)
     expect(x, "hearth_worker_deaths_total{model=\"a\\\"b\\\\c\\nd\",cause=\"stalled\"}", 4);
     expect(x, "hearth_worker_steps_total{model=\"a\\\"b\\\\c\\nd\"}", 5);
     expect(x, "hearth_worker_tokens_reused_total{model=\"plain\"}", 7);
+    expect(x, "hearth_worker_lanes_idle{model=\"plain\"}", 11);
+    expect(x, "hearth_worker_parked{model=\"plain\"}", 12);
+    expect(x, "hearth_worker_preemptions_total{model=\"plain\"}", 13);
+    expect(x, "hearth_worker_tokens_recomputed_total{model=\"plain\"}", 14);
+    expect(x, "hearth_worker_tokens_restored_total{model=\"plain\"}", 15);
     free(x);
 }
 

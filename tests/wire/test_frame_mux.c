@@ -400,7 +400,10 @@ static void test_answers(void **state)
 static void test_stats(void **state)
 {
     buf b = {0};
-    frame_stats s = {.draining = true};
+    const frame_lane rows[] = {{.index = 0, .active = true, .session_id = S("a\0b"), .tokens = 40},
+                               {.index = 1, .active = true, .tokens = UINT64_MAX},
+                               {.index = 2}};
+    frame_stats s = {.draining = true, .rows = rows, .n_rows = N_OF(rows)};
     uint64_t n = 1;
 #define X(name) s.name = n++;
     FRAME_STATS_NUMBERS(X)
@@ -412,9 +415,26 @@ static void test_stats(void **state)
                   "{\"id\":\"r\",\"stats\":{\"lanes\":1,\"lanes_live\":2,\"sessions\":3,\"pages_total\":4,"
                   "\"pages_used\":5,\"queued\":6,\"running\":7,\"steps\":8,\"tokens_prefilled\":9,"
                   "\"tokens_generated\":10,\"tokens_reused\":11,\"requests_done\":12,\"requests_failed\":13,"
-                  "\"requests_cancelled\":18446744073709551615,\"draining\":true}}\n",
+                  "\"requests_cancelled\":18446744073709551615,\"lanes_idle\":15,\"lanes_tracked\":16,"
+                  "\"lanes_created\":17,\"lanes_destroyed\":18,\"largest_tokens\":19,\"total_tokens\":20,"
+                  "\"tokens_evaluated\":21,\"tokens_recomputed\":22,\"tokens_restored\":23,\"parked\":24,"
+                  "\"preempted\":25,\"draining\":true,\"rows\":["
+                  "{\"index\":0,\"active\":true,\"session_id\":\"a\\u0000b\",\"tokens\":40},"
+                  "{\"index\":1,\"active\":true,\"tokens\":18446744073709551615},"
+                  "{\"index\":2,\"active\":false,\"tokens\":0}]}}\n",
                   FRAME_STATS);
-    assert_memory_equal(&f.stats, &s, sizeof s);
+#define X(name) assert_true(f.stats.name == s.name);
+    FRAME_STATS_NUMBERS(X)
+#undef X
+    assert_true(f.stats.draining);
+    assert_int_equal(f.stats.n_rows, N_OF(rows));
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        const frame_lane *l = &f.stats.rows[i];
+        assert_true(l->index == i && l->active == rows[i].active && l->tokens == rows[i].tokens);
+        assert_true(!l->session_id.data == !rows[i].session_id.data);
+    }
+    assert_int_equal(f.stats.rows[0].session_id.len, 3);
+    assert_memory_equal(f.stats.rows[0].session_id.data, "a\0b", 3);
     frame_release(&f);
     buf_release(&b);
 }
@@ -449,9 +469,15 @@ static const struct {
      "5,"
      "\"queued\":6,\"running\":7,\"steps\":8,\"tokens_prefilled\":9,\"tokens_generated\":10,\"tokens_"
      "reused\":11,"
-     "\"requests_done\":12,\"requests_failed\":13,\"requests_cancelled\":14,\"draining\":true}}",
+     "\"requests_done\":12,\"requests_failed\":13,\"requests_cancelled\":14,\"lanes_idle\":15,"
+     "\"lanes_tracked\":16,\"lanes_created\":17,\"lanes_destroyed\":18,\"largest_tokens\":19,"
+     "\"total_tokens\":20,\"tokens_evaluated\":21,\"tokens_recomputed\":22,\"tokens_restored\":23,"
+     "\"parked\":24,\"preempted\":25,\"draining\":true,"
+     "\"rows\":[{\"index\":0,\"active\":true,\"tokens\":1}]}}",
      "id stats lanes lanes_live sessions pages_total pages_used queued running steps tokens_prefilled "
-     "tokens_generated tokens_reused requests_done requests_failed requests_cancelled draining"},
+     "tokens_generated tokens_reused requests_done requests_failed requests_cancelled lanes_idle "
+     "lanes_tracked lanes_created lanes_destroyed largest_tokens total_tokens tokens_evaluated "
+     "tokens_recomputed tokens_restored parked preempted draining rows index active tokens"},
 };
 
 /* The first key of this name in line is renamed (*value NULL) or its value, up to the next , or closing bracket
@@ -486,7 +512,7 @@ static void test_every_field_is_needed(void **state)
     for (size_t i = 0; i < N_OF(whole); i++) {
         frame f = decode_text(whole[i].line);
         frame_release(&f);
-        char names[512], *save = NULL;
+        char names[1024], *save = NULL;
         snprintf(names, sizeof names, "%s", whole[i].needed);
         for (char *key = strtok_r(names, " ", &save); key; key = strtok_r(NULL, " ", &save)) {
             for (size_t w = 0; w < N_OF(wrong); w++) {

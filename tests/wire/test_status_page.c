@@ -81,6 +81,11 @@ static void test_offsets(void **state)
         {STATUS_ROW_INPUT_LINES, 144},
         {STATUS_ROW_OUTPUT_BYTES, 152},
         {STATUS_ROW_TOKENS_REUSED, 160},
+        {STATUS_ROW_LANES_IDLE, 168},
+        {STATUS_ROW_PARKED, 176},
+        {STATUS_ROW_PREEMPTIONS, 184},
+        {STATUS_ROW_TOKENS_RECOMPUTED, 192},
+        {STATUS_ROW_TOKENS_RESTORED, 200},
     };
     fixture x = open_both();
     char magic[8];
@@ -93,7 +98,7 @@ static void test_offsets(void **state)
         status_page_add(x.writer, rows[i].row, 5);
         assert_true(cell(x.fd, rows[i].offset / 8) == 1005 + i);
     }
-    for (size_t row = 21; row <= 29; row++) {
+    for (size_t row = 26; row <= 29; row++) {
         assert_true(cell(x.fd, row) == 0);
     }
     status_page_read(x.reader, &s);
