@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "engine/policy.h"
 #include "worker/ops.h"
 #include "worker/reply.h"
 
@@ -199,18 +200,77 @@ static void move(loop *l, task *k)
     }
 }
 
+/* The engine's order: priority, age, then as they were read. */
+static bool goes_before(const task *a, const task *b, uint64_t now_ns)
+{
+    const policy_waiting x = {a->request->priority, now_ns - a->begun_ns, a->ticket};
+    const policy_waiting y = {b->request->priority, now_ns - b->begun_ns, b->ticket};
+    return policy_before(&x, &y);
+}
+
+static bool waits_to_begin(const task *k)
+{
+    return k->state == TASK_WAITING && task_is_generation(k);
+}
+
+/* Requests on one session keep their order, whatever their priorities. */
+static bool is_first_of_session(const loop *l, const task *k)
+{
+    for (const task *o = l->desk.tasks->multiplexed.first; k->request->session_id.len > 0 && o != k;
+         o = o->next) {
+        if (waits_to_begin(o) && task_same_session(o, k)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static task *next_to_begin(const loop *l, uint64_t now_ns)
+{
+    task *best = NULL;
+    for (task *k = l->desk.tasks->multiplexed.first; k; k = k->next) {
+        if (waits_to_begin(k) && (!best || goes_before(k, best, now_ns)) && is_first_of_session(l, k)) {
+            best = k;
+        }
+    }
+    return best;
+}
+
+/* Only those begun that go before it hold it back. */
+static bool may_begin(const loop *l, const task *k, uint64_t now_ns)
+{
+    const tasks *t = l->desk.tasks;
+    size_t max_begun = TASKS_BEGUN_PER_LANE * l->desk.n_lanes, n_before = 0;
+    if (t->n_begun < max_begun) {
+        return true;
+    }
+    if (t->n_begun >= TASKS_URGENT_PER_LANE * l->desk.n_lanes) {
+        return false;
+    }
+    for (const task *o = t->multiplexed.first; o; o = o->next) {
+        n_before += o->begun && task_is_generation(o) && goes_before(o, k, now_ns);
+    }
+    return n_before < max_begun;
+}
+
+static void begin_generations(loop *l)
+{
+    uint64_t now_ns = now_of(l);
+    task *k;
+    while (output_has_room(l->desk.out) && (k = next_to_begin(l, now_ns)) != NULL &&
+           may_begin(l, k, now_ns)) {
+        move(l, k);
+    }
+}
+
 static void move_multiplexed(loop *l)
 {
     const tasks *t = l->desk.tasks;
-    size_t max_begun = TASKS_BEGUN_PER_LANE * l->desk.n_lanes;
-    bool all_begun = true, all_asked = true; /* what waits is overtaken by none of its kind behind it */
+    bool all_asked = true; /* what waits is overtaken by none of its kind behind it */
     for (task *k = t->multiplexed.first, *next; k && output_has_room(l->desk.out); k = next) {
         next = k->next;
         bool waits = k->state == TASK_WAITING && needs_preparing(k);
-        if (waits && task_is_generation(k)) {
-            all_begun = all_begun && t->n_begun < max_begun;
-            waits = !all_begun;
-        } else if (waits) {
+        if (waits && !task_is_generation(k)) {
             all_asked = all_asked && t->n_answers < TASKS_MAX_ANSWERS;
             waits = !all_asked;
         }
@@ -218,6 +278,7 @@ static void move_multiplexed(loop *l)
             move(l, k);
         }
     }
+    begin_generations(l);
 }
 
 /* A cancel id is looked at before anything else is: what it refuses never was. */
@@ -286,7 +347,8 @@ static void note_status(const loop *l)
     status_page_set(p, STATUS_ROW_TOKENS_GENERATED, s.tokens_generated);
     status_page_set(p, STATUS_ROW_TOKENS_REUSED, s.tokens_reused);
     status_page_set(p, STATUS_ROW_LANES_TOTAL, l->desk.n_lanes);
-    status_page_set(p, STATUS_ROW_LANES_LIVE, s.running);
+    status_page_set(p, STATUS_ROW_LANES_LIVE, s.lanes_live);
+    status_page_set(p, STATUS_ROW_LANES_IDLE, s.lanes_idle);
     status_page_set(p, STATUS_ROW_PAGES_TOTAL, s.pages_total);
     status_page_set(p, STATUS_ROW_PAGES_USED, s.pages_used);
     status_page_set(p, STATUS_ROW_QUEUED, l->desk.tasks->n - s.running);
@@ -294,6 +356,10 @@ static void note_status(const loop *l)
     status_page_set(p, STATUS_ROW_REQUESTS_DONE, s.requests_done);
     status_page_set(p, STATUS_ROW_REQUESTS_FAILED, s.requests_failed);
     status_page_set(p, STATUS_ROW_REQUESTS_CANCELLED, s.requests_cancelled);
+    status_page_set(p, STATUS_ROW_PARKED, s.parked);
+    status_page_set(p, STATUS_ROW_PREEMPTIONS, s.preemptions);
+    status_page_set(p, STATUS_ROW_TOKENS_RECOMPUTED, s.tokens_recomputed);
+    status_page_set(p, STATUS_ROW_TOKENS_RESTORED, s.tokens_restored);
 }
 
 void loop_before_step(void *page, const step_row *rows, size_t n, bool any_prefill)

@@ -179,7 +179,7 @@ task *task_of_job(prepare_job *job)
     return (task *)((char *)job - offsetof(task, job));
 }
 
-static bool same_session(const task *a, const task *b)
+bool task_same_session(const task *a, const task *b)
 {
     wire_string x = a->request->session_id, y = b->request->session_id;
     return x.len > 0 && x.len == y.len && memcmp(x.data, y.data, x.len) == 0;
@@ -193,12 +193,12 @@ static bool concerns(const task *k, const task *other, bool ops_only)
     switch (other->request->op) {
     case WIRE_GENERATE:
     case WIRE_CHAT:
-        return !ops_only && same_session(k, other);
+        return !ops_only && task_same_session(k, other);
     case WIRE_CLOSE:
     case WIRE_RESET:
     case WIRE_SESSION_RESET:
     case WIRE_SESSION_CLOSE:
-        return same_session(k, other);
+        return task_same_session(k, other);
     default:
         return false;
     }

@@ -32,6 +32,9 @@
 /* Generations that are begun (preparing, prepared or running) for each lane, so that the engine always has
  * work and the rest waits where it costs nothing. */
 #define TASKS_BEGUN_PER_LANE 2
+/* The same where some are begun for their priority although as many as that are begun: what ranks behind one does
+ * not hold it back, up to here. */
+#define TASKS_URGENT_PER_LANE 4
 /* Texts and lists that are with the preparer, or wait with their answer: an answer can have 64 MiB, and a
  * prompt behind them waits for no more than these. */
 #define TASKS_MAX_ANSWERS 4
@@ -99,6 +102,7 @@ void tasks_settle(tasks *t, task *k);
 task *task_of_job(prepare_job *job);
 
 bool task_is_generation(const task *k);
+bool task_same_session(const task *a, const task *b); /* a named one; both have a request */
 /* Whether a task that was read before k and is not over has to do with k's session: any, or only one that
  * resets or closes it. The first plain one counts, those behind it do not. */
 bool tasks_earlier_on_session(const tasks *t, const task *k, bool ops_only);

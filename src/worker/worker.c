@@ -91,6 +91,12 @@ static void note_sizes(void *ctx, const instance_sizes *sizes)
     (void)sandbox_seal(sizes->file_bytes, sizes->kv_bytes, sizes->threads, &w->seal_error);
 }
 
+static void note_lane(void *ctx, const lane_event *ev)
+{
+    const worker *w = ctx;
+    sessions_note_lane(w->sessions, ev);
+}
+
 static status open_model(worker *w, const worker_config *cfg, err *e)
 {
     instance_options opt = cfg->instance;
@@ -102,6 +108,8 @@ static status open_model(worker *w, const worker_config *cfg, err *e)
     opt.sized_ctx = w;
     opt.before_step = loop_before_step;
     opt.before_step_ctx = w->page;
+    opt.lane_event = note_lane;
+    opt.lane_event_ctx = w;
     instance_source *source = w->source;
     w->source = NULL;
     status_page_set(w->page, STATUS_ROW_PHASE, STATUS_LOADING);
@@ -159,7 +167,7 @@ static status load(worker *w, const worker_config *cfg, err *e)
     }
     st = sessions_new(instance_engine(w->model), (size_t)cfg->max_sessions - 1, &w->sessions);
     if (st == ST_OK) {
-        st = tasks_open(&w->tasks, w->inbox, TASKS_BEGUN_PER_LANE * (size_t)cfg->max_sessions);
+        st = tasks_open(&w->tasks, w->inbox, TASKS_URGENT_PER_LANE * (size_t)cfg->max_sessions);
     }
     if (st == ST_OK && cfg->warm) {
         st = turns_new(TURNS_DEFAULT_BYTES, &w->kept);

@@ -43,6 +43,7 @@ static void open_engine(loop_rig *r)
     r->tok = byte_tokenizer_open(&r->eos);
     cfg.tok = r->tok;
     cfg.max_sequences = RIG_LANES;
+    cfg.n_pages = r->n_pages ? r->n_pages : cfg.n_pages;
     cfg.before_step = loop_before_step;
     cfg.before_step_ctx = r->page;
     rig_open(&r->engine, &cfg);
@@ -73,7 +74,7 @@ static void open_still(loop_rig *r)
     must(output_open(r->ends[1], &r->halt, &r->bell, &r->out, NULL) == ST_OK, "no output");
     must(sessions_new(r->engine.en, 2, &r->sessions) == ST_OK, "no sessions");
     must(inbox_new(&r->bell, &r->box, NULL) == ST_OK, "no inbox");
-    must(tasks_open(&r->tasks, r->box, TASKS_BEGUN_PER_LANE * RIG_LANES) == ST_OK, "no tasks");
+    must(tasks_open(&r->tasks, r->box, TASKS_URGENT_PER_LANE * RIG_LANES) == ST_OK, "no tasks");
     must(chat_template_new(r->chat_source, r->chat_source ? strlen(r->chat_source) : 0, r->tok, &r->chat,
                            NULL) == ST_OK,
          "no chat template");
@@ -107,6 +108,15 @@ void loop_rig_open_still(loop_rig *r, const char *says)
     memset(r, 0, sizeof *r);
     r->says = says;
     r->mark = '>';
+    open_still(r);
+}
+
+void loop_rig_open_small(loop_rig *r, const char *says, size_t n_pages)
+{
+    memset(r, 0, sizeof *r);
+    r->says = says;
+    r->mark = '>';
+    r->n_pages = n_pages;
     open_still(r);
 }
 

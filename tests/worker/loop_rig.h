@@ -22,6 +22,7 @@ typedef struct loop_rig {
     const char *says;
     int32_t mark;            /* it is said behind the last of these bytes */
     const char *chat_source; /* NULL: the built-in layout */
+    size_t n_pages;          /* 0 = rig_config_default's */
     chat_template *chat;
     tokenizer *tok;
     int32_t eos;
@@ -53,6 +54,8 @@ void loop_rig_open(loop_rig *r, const char *says);
 void loop_rig_open_still(loop_rig *r, const char *says);
 /* As loop_rig_open, with a chat template. */
 void loop_rig_open_chat(loop_rig *r, const char *says, const char *chat_source);
+/* As loop_rig_open_still, with so many pages. */
+void loop_rig_open_small(loop_rig *r, const char *says, size_t n_pages);
 void loop_rig_start_preparer(loop_rig *r);
 void loop_rig_start_writer(loop_rig *r);
 void loop_rig_close(loop_rig *r); /* nothing may run; engine_rig's checks of pages, model and bugs */

@@ -323,55 +323,6 @@ static void test_texts(void **state)
     loop_rig_close(&r);
 }
 
-static void test_stats(void **state)
-{
-    static loop_rig r;
-    loop_rig_open_still(&r, LONG_REPLY);
-    for (int i = 0; i < 3; i++) {
-        char line[100];
-        snprintf(line, sizeof line, "{\"id\":\"g%d\",\"op\":\"generate\",\"prompt\":\">\"}", i);
-        loop_rig_send(&r, line);
-    }
-    loop_rig_turns(&r, 1);
-    loop_rig_start_writer(&r);
-    loop_rig_start_preparer(&r);
-    loop_rig_wait_prepared(&r);
-    loop_rig_turns(&r, 5);
-    loop_rig_send(&r, "{\"id\":\"s\",\"op\":\"stats\"}");
-    loop_rig_turns(&r, 1);
-    loop_rig_hear(&r);
-    const frame_stats *s = &loop_rig_last(&r, "s")->stats;
-    assert_int_equal(s->lanes, RIG_LANES);
-    assert_int_equal(s->lanes_live, 2);
-    assert_int_equal(s->running, 2);
-    assert_int_equal(s->queued, 1);
-    assert_int_equal(s->pages_total, 64);
-    assert_true(s->pages_used >= 2);
-    assert_int_equal(s->requests_done, 0);
-    assert_false(s->draining);
-    assert_int_equal(s->lanes_tracked, 2);
-    assert_int_equal(s->lanes_idle, 0);
-    assert_int_equal(s->n_rows, RIG_LANES);
-    uint64_t sum = 0;
-    for (size_t i = 0; i < s->n_rows; i++) {
-        assert_true(s->rows[i].index == i && s->rows[i].active && s->rows[i].tokens > 0);
-        assert_null(s->rows[i].session_id.data);
-        sum += s->rows[i].tokens;
-    }
-    assert_true(s->total_tokens == sum && s->largest_tokens <= sum && s->largest_tokens >= sum / 2);
-    assert_true(s->tokens_evaluated == s->tokens_prefilled + s->tokens_generated);
-    loop_rig_run(&r);
-    ask(&r, "{\"id\":\"s\",\"op\":\"stats\"}");
-    s = &loop_rig_last(&r, "s")->stats;
-    assert_int_equal(s->lanes_live + s->lanes_tracked + s->total_tokens + s->largest_tokens, 0);
-    assert_int_equal(s->lanes_idle, s->lanes_created - s->lanes_destroyed);
-    assert_true(s->lanes_idle > 0 && s->n_rows == RIG_LANES);
-    assert_false(s->rows[0].active || s->rows[1].active);
-    assert_int_equal(s->requests_done, 3);
-    assert_int_equal(s->queued + s->running + s->pages_used, 0);
-    loop_rig_close(&r);
-}
-
 static const frame *session_op(loop_rig *r, const char *action)
 {
     char line[100];
@@ -980,7 +931,6 @@ int main(void)
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_an_id_in_use),
         cmocka_unit_test(test_texts),
-        cmocka_unit_test(test_stats),
         cmocka_unit_test(test_sessions),
         cmocka_unit_test(test_order_on_a_session),
         cmocka_unit_test(test_order_between_the_dialects),
