@@ -125,8 +125,9 @@ static void say_nothing(void *ctx, const frame_step *s)
 {
 }
 
-/* The reply is generated and kept; n_shown: a stop string cut it there. */
-static void reply(const rig *r, const asked *a, const ivec *ids, size_t n_shown)
+/* The reply is generated and kept; n_shown: a stop string cut it there. fail_at: of the allocations that keeping it
+ * takes; 0 = none. */
+static status reply_failing(const rig *r, const asked *a, const ivec *ids, size_t n_shown, uint64_t fail_at)
 {
     ivec no_ids = {0};
     buf text = {0};
@@ -151,9 +152,17 @@ static void reply(const rig *r, const asked *a, const ivec *ids, size_t n_shown)
         shown += len;
         assert_int_equal(talk_watch(t, i < ids->len ? GEN_TOKEN : GEN_ENDS, buf_str(&text), len, &v), ST_OK);
     }
-    assert_int_equal(talk_keep(t, r->tok, &a->talk.known, ids->data, ids->len), ST_OK);
+    mem_fail_at(fail_at, false);
+    status st = talk_keep(t, r->tok, &a->talk.known, ids->data, ids->len);
+    mem_fail_at(0, false);
     talk_free(t);
     buf_release(&text);
+    return st;
+}
+
+static void reply(const rig *r, const asked *a, const ivec *ids, size_t n_shown)
+{
+    assert_int_equal(reply_failing(r, a, ids, n_shown, 0), ST_OK);
 }
 
 static bool begins(const ivec *whole, const ivec *a, const ivec *b)
@@ -443,7 +452,14 @@ static void test_nomem(void **state)
     rig_open(&r, THINKS);
     ask(&r, USER, TOOLS, &one);
     reply_ids(&r, "<think>\nus\n</think>\n\n" CALL_TEXT, &ids);
-    reply(&r, &one, &ids, ALL);
+    uint64_t at = 1;
+    for (status st = ST_NOMEM; st != ST_OK; at++) {
+        st = reply_failing(&r, &one, &ids, ALL, at);
+        assert_true(st == ST_OK || st == ST_NOMEM);
+        assert_int_equal(turns_count(r.kept).n, st == ST_OK);
+        assert_true(at < 100000);
+    }
+    assert_true(at > 10);
     asked two;
     ask(&r, USER "," CALL("c", "{\"us\":1,\"b\":[2,\"x\"]}") "," RESULT, TOOLS, &two);
     bool done = false;
