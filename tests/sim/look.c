@@ -166,17 +166,26 @@ static int64_t rank_of(const world *w, const life *l)
     return l->r->priority + (int64_t)((w->step_began_ns - l->submit_ns) / POLICY_AGEING_NS);
 }
 
-/* Nobody behind one that has waited long enough comes in before it. */
+/* Pages that it needs to come in. */
+static size_t needs(const life *l)
+{
+    size_t reply = l->max_new < GEN_WATERMARK_TOKENS ? l->max_new : GEN_WATERMARK_TOKENS;
+    return resident_pages_for(l->n_prompt + reply);
+}
+
+/* Who comes before another and needs no more than that one comes in before it, and so does, whatever it needs, who
+ * has waited long enough. */
 static void came_in_justly(const world *w, const life *x)
 {
-    bool late = x->before.queued && x->now.queued && !x->before.held && x->r->session == 0 &&
-                w->step_began_ns - x->submit_ns >= POLICY_PASS_NS;
-    for (size_t i = 0; late && i < w->s->n_requests; i++) {
+    bool waits =
+        x->before.queued && x->now.queued && !x->before.held && x->r->session == 0 && !w->memory_failed;
+    bool late = w->step_began_ns - x->submit_ns >= POLICY_PASS_NS;
+    for (size_t i = 0; waits && i < w->s->n_requests; i++) {
         const life *l = &w->lives[i];
-        if (was_admitted(l) &&
-            (rank_of(w, l) < rank_of(w, x) || (rank_of(w, l) == rank_of(w, x) && l->ticket > x->ticket))) {
-            sim_fail("request %zu: let in before request %zu, which has waited for long", WHO(w, l),
-                     WHO(w, x));
+        bool behind =
+            rank_of(w, l) < rank_of(w, x) || (rank_of(w, l) == rank_of(w, x) && l->ticket > x->ticket);
+        if (was_admitted(l) && behind && (late || (l->r->session == 0 && needs(l) >= needs(x)))) {
+            sim_fail("request %zu: let in before request %zu, whose turn it was", WHO(w, l), WHO(w, x));
         }
     }
 }
