@@ -61,7 +61,6 @@ static status allocate(engine *en)
     en->running = mem_alloc_array(c->max_sequences, sizeof *en->running);
     en->parked = mem_alloc_array(c->max_sequences, sizeof *en->parked);
     en->want = mem_alloc_array(c->max_sequences, sizeof *en->want);
-    en->got = mem_alloc_array(c->max_sequences, sizeof *en->got);
     en->hidden = mem_alloc_array(c->max_sequences, c->ops.shape->n_embd * sizeof *en->hidden);
     en->repeat_scratch = mem_alloc_array(REPEAT_MAX_SPAN, sizeof *en->repeat_scratch);
     en->steps = mem_alloc_array(c->max_sequences, sizeof *en->steps);
@@ -70,7 +69,7 @@ static status allocate(engine *en)
     en->logits = mem_alloc_array(n_logits, sizeof *en->logits);
     bool all = en->rows && en->bad && en->seqs && en->order && en->steps && en->logits;
     all = all && en->drawing && en->drawing_logits && en->active && en->running && en->parked && en->want;
-    all = all && en->got && en->hidden && en->repeat_scratch;
+    all = all && en->hidden && en->repeat_scratch;
     return all ? ST_OK : ST_NOMEM;
 }
 
@@ -198,7 +197,6 @@ void engine_free(engine *en)
     mem_free(en->running);
     mem_free(en->parked);
     mem_free(en->want);
-    mem_free(en->got);
     mem_free(en->hidden);
     mem_free(en->repeat_scratch);
     mem_free(en->rows);

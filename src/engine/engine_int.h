@@ -150,7 +150,7 @@ struct engine {
     sequence **order;                   /* [max_sequences] those in the batch */
     policy_running *running;            /* [max_sequences] scratch */
     policy_parked *parked;              /* [max_sequences] scratch */
-    size_t *want, *got;                 /* [max_sequences] scratch */
+    size_t *want;                       /* [max_sequences] scratch */
     step_row *steps;                    /* [max_sequences] for before_step */
     float *logits;                      /* [ops.max_logit_rows][n_vocab] */
     float *hidden;                      /* [max_sequences][n_embd] */

@@ -56,13 +56,7 @@ size_t policy_resume(const policy_parked *p, size_t n)
     return best;
 }
 
-static size_t smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-/* The shortest that comes after `last` in the order of length, then age; POLICY_NONE: nobody. */
-static size_t next_shortest(const size_t *want, size_t n, size_t last)
+size_t policy_shorter(const size_t *want, size_t n, size_t last)
 {
     size_t best = POLICY_NONE;
     for (size_t i = 0; i < n; i++) {
@@ -72,22 +66,4 @@ static size_t next_shortest(const size_t *want, size_t n, size_t last)
         }
     }
     return best;
-}
-
-void policy_share_rows(const size_t *want, size_t n, size_t room, size_t *got)
-{
-    for (size_t i = 0; i < n; i++) {
-        got[i] = 0;
-    }
-    if (n == 0 || room == 0) {
-        return;
-    }
-    got[0] = smaller(want[0], room / 4 > 0 ? room / 4 : 1);
-    room -= got[0];
-    for (size_t i = next_shortest(want, n, POLICY_NONE); i != POLICY_NONE && room > 0;
-         i = next_shortest(want, n, i)) {
-        size_t more = smaller(want[i] - got[i], room);
-        got[i] += more;
-        room -= more;
-    }
 }

@@ -49,12 +49,8 @@ typedef struct policy_parked {
 } policy_parked;
 size_t policy_resume(const policy_parked *p, size_t n); /* POLICY_NONE: nobody */
 
-/*
- * How `room` rows are shared among prompts. want[i] > 0 is what prompt i could take at once, in the order admitted;
- * got[i] is what it gets. The eldest has a quarter of the room for itself (at least one row); then the shortest
- * come first, ties to the elder; what nobody wants is left. So a short prompt overtakes a long one, and a long one
- * never stands still.
- */
-void policy_share_rows(const size_t *want, size_t n, size_t room, size_t *got);
+/* Prompts by length, the shortest first, ties to the first: the one that comes after `last` (POLICY_NONE: the first of
+ * all) of the n whose lengths are in want; POLICY_NONE behind the last one. */
+size_t policy_shorter(const size_t *want, size_t n, size_t last);
 
 #endif

@@ -254,34 +254,76 @@ static uint64_t positions_of(size_t first, size_t n_rows)
     return (uint64_t)n_rows * first + (uint64_t)n_rows * (n_rows + 1) / 2;
 }
 
-/* How many rows of prompts this step may have beside the replies in `base`: what the batch holds, and what time
- * allows. eldest: the position of the first prompt. */
-static size_t prompt_room(const engine *en, const step_shape *base, size_t eldest)
+/* What a step still has for prompts. */
+typedef struct allowance {
+    step_shape shape; /* of what is in it already */
+    size_t rows;
+    uint64_t ns; /* the whole step, 0 = any time */
+} allowance;
+
+/* Up to `want` more rows for a prompt, at its own price, so that the step takes at most `ns`; with `must` one row
+ * whatever it takes. */
+static size_t grant(const engine *en, allowance *a, sequence *s, size_t want, uint64_t ns, bool must)
 {
-    size_t room = en->cfg.ops.max_rows - base->rows;
-    if (en->cfg.max_step_ns == 0) {
-        return room;
-    }
-    size_t known = en->largest_chunk * 4 > ENGINE_FIRST_CHUNK ? en->largest_chunk * 4 : ENGINE_FIRST_CHUNK;
-    uint64_t budget = en->cfg.max_step_ns;
-    if (base->rows > 0) { /* replies wait for about one and a half of their own steps more */
-        uint64_t own = cost_model_predict(&en->cost, base) / 2 * 5;
-        budget = own < budget ? own : budget;
-    }
-    room = room < known ? room : known;
-    size_t n = cost_model_rows(&en->cost, base, eldest, budget, room);
-    size_t over = (base->rows + n) % ROWS_STEP; /* kernels compute so many rows at a time */
-    if (n < room && n > over) {
+    size_t at = s->kv->ids.len + s->step_rows;
+    size_t most = want < a->rows ? want : a->rows;
+    size_t n = a->ns == 0 ? most : cost_model_rows(&en->cost, &a->shape, at, ns, most);
+    size_t over = (a->shape.rows + n) % ROWS_STEP;
+    if (n < most && n > over) { /* time ends it: kernels compute so many rows at a time */
         n -= over;
     }
-    return n > 0 ? n : 1; /* a prompt never stands still */
+    if (n == 0 && must && most > 0) {
+        n = 1;
+    }
+    s->step_rows += n;
+    a->rows -= n;
+    a->shape.rows += n;
+    a->shape.positions += positions_of(at, n);
+    return n;
+}
+
+/* base: the replies' own rows. */
+static allowance allowance_of(const engine *en, const step_shape *base)
+{
+    allowance a = {.shape = *base, .rows = en->cfg.ops.max_rows - base->rows, .ns = en->cfg.max_step_ns};
+    if (a.ns == 0) {
+        return a;
+    }
+    size_t known = en->largest_chunk * 4 > ENGINE_FIRST_CHUNK ? en->largest_chunk * 4 : ENGINE_FIRST_CHUNK;
+    a.rows = a.rows < known ? a.rows : known;
+    if (base->rows > 0) { /* replies wait for about two of their own steps */
+        uint64_t own = cost_model_predict(&en->cost, base) * 2;
+        a.ns = own < a.ns ? own : a.ns;
+    }
+    return a;
+}
+
+/*
+ * The eldest prompt has a quarter of what there is for itself, one row at least. Then the shortest come first, ties to
+ * the elder, and the first of them gets a row whatever it takes. So a short prompt overtakes a long one, and neither
+ * ever stands still.
+ */
+static void share_among(engine *en, sequence *const *prompts, const size_t *want, size_t n, allowance *a)
+{
+    uint64_t own = cost_model_predict(&en->cost, &a->shape);
+    size_t quarter = a->rows / 4 > 0 ? a->rows / 4 : 1;
+    allowance first = *a;
+    first.rows = quarter;
+    size_t got = grant(en, &first, prompts[0], want[0], own + (a->ns > own ? (a->ns - own) / 4 : 0), true);
+    a->rows -= got;
+    a->shape = first.shape;
+    bool served = false; /* somebody else than the eldest */
+    for (size_t i = policy_shorter(want, n, POLICY_NONE); i != POLICY_NONE; i = policy_shorter(want, n, i)) {
+        got = grant(en, a, prompts[i], want[i] - prompts[i]->step_rows, a->ns, i > 0 && !served);
+        served = served || (i > 0 && got > 0);
+    }
 }
 
 /* Each reply its row, and prompts what is left for them. */
 static void share_rows(engine *en)
 {
     step_shape base = {0};
-    size_t n = 0, eldest = 0;
+    size_t n = 0;
     limit_rows(en);
     for (size_t i = 0; i < en->n_active; i++) {
         sequence *s = en->active[i];
@@ -289,7 +331,6 @@ static void share_rows(engine *en)
         bool prompt = s->state == SEQ_PREFILL;
         s->step_rows = prompt ? 0 : want;
         if (prompt && want > 0) {
-            eldest = n == 0 ? s->kv->ids.len : eldest;
             en->want[n] = want;
             en->order[n++] = s;
         }
@@ -297,10 +338,8 @@ static void share_rows(engine *en)
         base.positions += positions_of(s->kv->ids.len, s->step_rows);
     }
     if (n > 0) {
-        policy_share_rows(en->want, n, prompt_room(en, &base, eldest), en->got);
-    }
-    for (size_t i = 0; i < n; i++) {
-        en->order[i]->step_rows = en->got[i];
+        allowance a = allowance_of(en, &base);
+        share_among(en, en->order, en->want, n, &a);
     }
 }
 

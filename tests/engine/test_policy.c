@@ -134,78 +134,35 @@ static void test_resume(void **state)
     }
 }
 
-typedef struct share_case {
-    const char *rule;
-    size_t room, n;
-    size_t want[4], got[4];
-} share_case;
-
-static const share_case share_cases[] = {
-    {"nobody", 8, 0, {0}, {0}},
-    {"no room", 0, 2, {5, 5}, {0, 0}},
-    {"one alone has all it wants", 64, 1, {40}, {40}},
-    {"or all there is", 64, 1, {100}, {64}},
-    {"the short one overtakes, the long one has the rest", 64, 2, {1000, 20}, {44, 20}},
-    {"the eldest has its quarter whoever is shorter", 64, 3, {1000, 30, 25}, {16, 23, 25}},
-    {"one row at least", 3, 2, {1000, 50}, {1, 2}},
-    {"of a single row it is the eldest's", 1, 2, {1000, 1}, {1, 0}},
-    {"what it does not want of its quarter is left to others", 64, 2, {4, 100}, {4, 60}},
-    {"the shortest first, not the elder", 40, 3, {100, 50, 20}, {10, 10, 20}},
-    {"ties to the elder", 40, 3, {100, 25, 25}, {10, 25, 5}},
-    {"ties with the eldest too", 40, 2, {40, 40}, {40, 0}},
-    {"a length is what is wanted in all", 40, 2, {35, 32}, {10, 30}},
-    {"what nobody wants is left", 64, 3, {8, 9, 10}, {8, 9, 10}},
-};
-
-static void test_share(void **state)
+/* The shortest first, ties to the first; each once. */
+static void test_shorter(void **state)
 {
-    for (size_t i = 0; i < N_OF(share_cases); i++) {
-        const share_case *c = &share_cases[i];
-        size_t got[5];
-        for (size_t j = 0; j < N_OF(got); j++) {
-            got[j] = 12345;
+    static const struct {
+        size_t want[5], n;
+        size_t order[5];
+    } cases[] = {
+        {{7}, 1, {0}},
+        {{9, 3}, 2, {1, 0}},
+        {{5, 5, 5}, 3, {0, 1, 2}},
+        {{8, 2, 8, 1, 2}, 5, {3, 1, 4, 0, 2}},
+    };
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        size_t at = POLICY_NONE;
+        for (size_t k = 0; k < cases[i].n; k++) {
+            at = policy_shorter(cases[i].want, cases[i].n, at);
+            assert_int_equal(at, cases[i].order[k]);
         }
-        policy_share_rows(c->want, c->n, c->room, got);
-        for (size_t j = 0; j < c->n; j++) {
-            if (got[j] != c->got[j]) {
-                print_error("%s: prompt %zu has %zu, not %zu\n", c->rule, j, got[j], c->got[j]);
-                fail();
-            }
-        }
-        assert_int_equal(got[c->n], 12345);
+        assert_int_equal(policy_shorter(cases[i].want, cases[i].n, at), POLICY_NONE);
     }
-}
-
-/* In whatever mix: nobody gets more than it wants, no row is lost that somebody wants, and the eldest moves. */
-static void test_share_loses_nothing(void **state)
-{
-    uint32_t x = 12345;
-    for (int round = 0; round < 20000; round++) {
-        size_t want[9], got[9], wanted = 0, given = 0;
-        size_t n = (size_t)round % 9 + 1;
-        for (size_t i = 0; i < n; i++) {
-            x = x * 1664525u + 1013904223u;
-            want[i] = (x >> 8) % 50 + 1;
-            wanted += want[i];
-        }
-        x = x * 1664525u + 1013904223u;
-        size_t room = (x >> 8) % 100;
-        policy_share_rows(want, n, room, got);
-        for (size_t i = 0; i < n; i++) {
-            assert_true(got[i] <= want[i]);
-            given += got[i];
-        }
-        assert_int_equal(given, wanted < room ? wanted : room);
-        assert_true(room == 0 || got[0] > 0);
-    }
+    assert_int_equal(policy_shorter(cases[0].want, 0, POLICY_NONE), POLICY_NONE);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_before), cmocka_unit_test(test_before_is_an_order),
-        cmocka_unit_test(test_victim), cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_share),  cmocka_unit_test(test_share_loses_nothing),
+        cmocka_unit_test(test_before),  cmocka_unit_test(test_before_is_an_order),
+        cmocka_unit_test(test_victim),  cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_shorter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
