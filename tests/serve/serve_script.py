@@ -536,6 +536,31 @@ class Template(unittest.TestCase):
                 r = subprocess.run(argv, capture_output=True, stdin=subprocess.DEVNULL, timeout=60)
                 self.assertEqual((r.returncode, says in r.stderr), (rc, True), r)
 
+    def test_reasoning_need_not_come_back(self):
+        """FAILURES P3: what the client leaves out is in the prompt again, streamed or not. The model says anything; its reasoning
+        is ended by a budget."""
+        with tempfile.TemporaryDirectory() as t:
+            path = pathlib.Path(t, "t.jinja")
+            path.write_text("{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.reasoning_content %}<think>{{ m.reasoning_content }}"
+                            "</think>{% endif %}{{ m.content }}<|im_end|>\n{% endfor %}"
+                            "{% if add_generation_prompt %}<|im_start|>assistant\n<think>{% endif %}")
+            with Daemon(argv=[SERVE, "serve", "-m", MODEL[0], "--port", "0", "--chat-template", str(path)]) as d:
+                for q in "a b", "c d":
+                    talk = [{"role": "user", "content": q}]
+                    ask = {"messages": talk, "max_tokens": 40, "reasoning_budget": 6, "temperature": 0}
+                    if q == "a b":
+                        message = d.ask("POST", "/v1/chat/completions", ask)[2]["choices"][0]["message"]
+                        thought, content = message["reasoning_content"], message["content"]
+                    else:
+                        deltas = [c["choices"][0]["delta"] for c in d.chunks(q, path="/v1/chat/completions", **{k: ask[k] for k in ask if k != "messages"})]
+                        thought, content = ("".join(x.get(k, "") for x in deltas) for k in ("reasoning_content", "content"))
+                    self.assertNotEqual(thought, "")
+                    talk += [{"role": "assistant", "content": content}, {"role": "user", "content": "and"}]
+                    shown = f"assistant\n<think>{thought}</think>{content}<|im_end|>"
+                    self.assertIn(shown, d.ask("POST", "/apply-template", {"messages": talk})[2]["prompt"])
+                    talk[1]["reasoning_content"] = ""
+                    self.assertNotIn("</think>", d.ask("POST", "/apply-template", {"messages": talk})[2]["prompt"])
+
 
 class Many(unittest.TestCase):
     """FAILURES C6, K4: 1,000 requests, many of whose clients leave at some moment, in some way."""
