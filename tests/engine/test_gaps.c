@@ -216,7 +216,7 @@ static void step_on(town *t)
     double steps = ((double)t->step_ns - row_ns) / (double)own;
     if (!t->away) {
         t->widest = steps > t->widest ? steps : t->widest;
-        if (steps > (t->l->away > 0 ? 4 : 3)) { /* what a step takes is not known as well then */
+        if (steps > 3) {
             fail_msg("%s: %zu rows took %.2f steps of the replies and a row, the long one at %d", t->l->name,
                      t->rows, steps, (int)before);
         }

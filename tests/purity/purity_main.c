@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "purity/cover.h"
@@ -15,15 +14,7 @@
 typedef struct tally {
     size_t n_run[N_AXES][PURITY_MAX_VALUES];
     size_t n_cases, n_failed;
-    uint64_t ns[N_AXES][PURITY_MAX_VALUES];
 } tally;
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
 
 static void print_case(FILE *to, size_t number, const purity_case *c)
 {
@@ -35,17 +26,10 @@ static void print_case(FILE *to, size_t number, const purity_case *c)
 
 static void run_one(tally *t, size_t number, const purity_case *c)
 {
-    uint64_t begin = now_ns();
     const char *why = run_case(c);
-    uint64_t took = now_ns() - begin;
     t->n_cases++;
-    if (getenv("PT")) {
-        print_case(stdout, number, c);
-        printf(" %.0f ms\n", (double)took / 1e6);
-    }
     for (purity_axis a = 0; a < N_AXES; a++) {
         t->n_run[a][c->at[a]]++;
-        t->ns[a][c->at[a]] += took;
     }
     if (why) {
         t->n_failed++;
@@ -111,7 +95,7 @@ int main(int argc, char **argv)
     for (purity_axis a = 0; a < N_AXES; a++) {
         n_values[a] = matrix_values(a);
     }
-    uint64_t begin = now_ns();
+    uint64_t begin = clock_mono_ns(clock_system());
     cover_init(&cov, n_values, N_AXES, matrix_cost);
     for (size_t r = 0; r < rounds; r++) {
         purity_case c;
@@ -124,7 +108,7 @@ int main(int argc, char **argv)
             matrix_asked(c.at);
         }
     }
-    bool whole = report(&t, &cov, (double)(now_ns() - begin) / 1e9);
+    bool whole = report(&t, &cov, (double)(clock_mono_ns(clock_system()) - begin) / 1e9);
     cover_release(&cov);
     ask_references_close();
     places_close();

@@ -124,9 +124,9 @@ void run_used_pages(scene *s)
  * Preempted. An elder neighbour of three pages (32 + 64 tokens is what is reserved for it) stands, held, before the
  * token that needs a fourth one; all other pages are the request's.
  */
-static heard *elder(scene *s)
+static heard *elder(scene *s, int32_t n_new)
 {
-    heard *h = submit_other(s, &(other){.n_prompt = 32, .n_new = 96});
+    heard *h = submit_other(s, &(other){.n_prompt = 32, .n_new = n_new});
     until_said(s, h, GEN_WATERMARK_TOKENS);
     expect(s, !h->over, "the elder neighbour is gone");
     seq_hold(h->seq, true);
@@ -147,7 +147,7 @@ static void preempt(scene *s, heard *by, uint64_t times)
 
 static void preempted(scene *s, session *in, size_t when)
 {
-    heard *by = elder(s);
+    heard *by = elder(s, 96);
     tested(s, in);
     until_said(s, &s->got, when);
     preempt(s, by, 1);
@@ -186,7 +186,7 @@ void run_parked_session(scene *s)
 /* A third one makes room for it to come back, and the elder takes a page again. */
 void run_parked_twice(scene *s)
 {
-    heard *by = elder(s);
+    heard *by = elder(s, 110); /* five pages */
     heard *third = submit_other(s, &(other){.n_prompt = 8, .n_new = 22});
     until_said(s, third, 20);
     seq_hold(third->seq, true);
