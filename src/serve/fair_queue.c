@@ -68,14 +68,13 @@ status fair_queue_push(fair_queue *q, fair_item *item, err *e)
         return err_set(e, ST_NOMEM, NULL, "out of memory");
     }
     item->of = k;
-    item->next = NULL;
     item->prev = k->last;
-    if (k->last) {
-        k->last->next = item;
-    } else {
-        k->first = item;
+    while (item->prev && item->prev->rank > item->rank) {
+        item->prev = item->prev->prev;
     }
-    k->last = item;
+    item->next = item->prev ? item->prev->next : k->first;
+    *(item->prev ? &item->prev->next : &k->first) = item;
+    *(item->next ? &item->next->prev : &k->last) = item;
     k->n_items++;
     q->n_items++;
     q->n_bytes += item->n_bytes;
@@ -114,6 +113,11 @@ fair_item *fair_queue_pop(fair_queue *q)
     q->turn = k->next;
     fair_queue_remove(q, item);
     return item;
+}
+
+const fair_item *fair_queue_next(const fair_queue *q)
+{
+    return q->turn ? q->turn->first : NULL;
 }
 
 size_t fair_queue_position(const fair_queue *q, const fair_item *item)

@@ -373,6 +373,7 @@ static status make_lines(generation_run *r, const generation *g, const char *job
         snprintf(c->job.id, sizeof c->job.id, "%s.%u", job_name, (unsigned)i);
         c->run = r;
         c->job.key = r->entry.key;
+        c->job.priority = g->common.priority;
         c->job.deadline_ns = deadline_ns;
         c->job.on_frame = on_frame;
         c->job.on_lost = on_lost;

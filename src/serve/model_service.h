@@ -6,8 +6,9 @@
  *      └──load_failed, or too many deaths──► FAILED ──a job after the back-off──► RESTARTING
  *   STALLED is what service_read calls LOADING, READY or RESTARTING while its worker makes no progress.
  *
- * At most SERVICE_JOBS_PER_LANE x lanes unfinished jobs are with the worker; the others wait, round-robin
- * over keys, first come first served within a key, bounded in number and bytes. `light` jobs (tokenize,
+ * At most SERVICE_JOBS_PER_LANE x lanes unfinished jobs are with the worker, not counting those that rank behind the
+ * next one, and SERVICE_URGENT_PER_LANE x lanes in all; the others wait, round-robin over keys, within a key by rank
+ * (priority, one more for each SERVICE_AGEING_NS of waiting, then first come), bounded in number and bytes. `light` jobs (tokenize,
  * detokenize, count, session, stats) do not count and do not wait for others.
  *
  * Invariants. A job ends exactly once: with its last frame (done, error, or the one answer of an op), with
@@ -33,8 +34,10 @@
 #include "serve/worker_cause.h"
 #include "wire/frame.h"
 
-#define SERVICE_JOBS_PER_LANE 2
-#define SERVICE_MAX_JOB_ID    71 /* bytes */
+#define SERVICE_JOBS_PER_LANE   2
+#define SERVICE_URGENT_PER_LANE 4
+#define SERVICE_AGEING_NS       2000000000 /* as the engine counts (engine/policy.h) */
+#define SERVICE_MAX_JOB_ID      71         /* bytes */
 
 typedef struct model_service model_service;
 struct status_snapshot; /* wire/status_page.h */
@@ -50,6 +53,7 @@ typedef struct service_job {
         deadline_ns; /* 0 = none. The service watches it while the job waits (on_lost ST_TIMEOUT), and that
                              of a light one always; of the others the worker does */
     bool light;
+    int32_t priority; /* the request's */
     /* The last one is FRAME_DONE or FRAME_ERROR, or the answer of an op. */
     void (*on_frame)(void *ctx, const frame *f);
     /* ST_WORKER_CRASHED, ST_LOAD_FAILED, ST_DRAINING, ST_TIMEOUT, ST_CANCELLED (service_stop) or ST_NOMEM. */

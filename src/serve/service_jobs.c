@@ -197,12 +197,29 @@ static size_t max_full(const model_service *s)
     return SERVICE_JOBS_PER_LANE * (size_t)s->model.lanes;
 }
 
+/* What ranks behind it does not hold it back. */
+static bool may_send(const model_service *s, const fair_item *next)
+{
+    size_t n_before = 0;
+    if (s->n_full < max_full(s)) {
+        return true;
+    }
+    if (s->n_full >= SERVICE_URGENT_PER_LANE * (size_t)s->model.lanes) {
+        return false;
+    }
+    for (const service_entry *en = s->at[ENTRY_SENT].first; en; en = en->next) {
+        n_before += !en->light && en->turn.rank <= next->rank;
+    }
+    return n_before < max_full(s);
+}
+
 void service_dispatch(model_service *s)
 {
+    const fair_item *first;
     if (s->life != LIFE_READY || s->draining) {
         return;
     }
-    while (s->n_full < max_full(s) && s->queue.n_items > 0) {
+    while ((first = fair_queue_next(&s->queue)) != NULL && may_send(s, first)) {
         send_entry(s, (service_entry *)fair_queue_pop(&s->queue));
     }
     for (service_entry *en = s->at[ENTRY_WAITING].first, *next; en; en = next) {
@@ -298,6 +315,7 @@ status service_submit(model_service *s, service_job *job, err *e)
     en->light = job->light;
     en->n_bytes = en->turn.n_bytes = job->line.len;
     en->turn.key = job->key;
+    en->turn.rank = (int64_t)service_now(s) - job->priority * (int64_t)SERVICE_AGEING_NS;
     en->id_len = id_len;
     memcpy(en->id, job->id, id_len);
     st = enqueue(s, en, e);

@@ -16,14 +16,19 @@ typedef struct named {
 
 static named items[MAX_ITEMS];
 
-static named *push(fair_queue *q, size_t i, uint32_t key, char name)
+static named *push_ranked(fair_queue *q, size_t i, uint32_t key, char name, int64_t rank)
 {
-    items[i] = (named){.item = {.key = key, .n_bytes = 1}, .name = name};
+    items[i] = (named){.item = {.key = key, .n_bytes = 1, .rank = rank}, .name = name};
     assert_int_equal(fair_queue_push(q, &items[i].item, NULL), ST_OK);
     return &items[i];
 }
 
-/* "A0" pushes A for key 0, "-" pops, "!A" removes A; what is popped, in order, then what is left. */
+static named *push(fair_queue *q, size_t i, uint32_t key, char name)
+{
+    return push_ranked(q, i, key, name, 0);
+}
+
+/* "A0" pushes A for key 0, "A0:5" with rank 5, "-" pops, "!A" removes A; what is popped, in order, then what is left. */
 static void orders(void **state)
 {
     static const struct {
@@ -41,6 +46,10 @@ static void orders(void **state)
         {"A0 B1 C2 !B - D1", "ACD"},
         {"A0 B0 C0 !B", "AC"},
         {"A7 B4294967295 C7", "ABC"},
+        {"A0:3 B0:1 C0:2 D0:1", "BDCA"}, /* the smallest rank, then who came first */
+        {"A0:5 B0:6 - C0:-1 D0:5", "ACDB"},
+        {"A0:1 B0:9 C1:5 D1:4", "ADBC"}, /* ranks of other keys are nothing to it */
+        {"A0:2 B0:1 !B C0:3 D0:0", "DAC"},
     };
     for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
         fair_queue q;
@@ -60,7 +69,9 @@ static void orders(void **state)
                     }
                 }
             } else {
-                push(&q, used++, (uint32_t)strtoul(word + 1, NULL, 10), word[0]);
+                char *colon;
+                uint32_t key = (uint32_t)strtoul(word + 1, &colon, 10);
+                push_ranked(&q, used++, key, word[0], *colon == ':' ? strtol(colon + 1, NULL, 10) : 0);
             }
         }
         for (fair_item *i; (i = fair_queue_pop(&q));) {

@@ -192,6 +192,66 @@ static void the_worker_gets_two_per_lane_and_keys_take_turns(void **state)
     bench_close(&b);
 }
 
+/* What waits goes by priority; what is with the worker and ranks behind it does not hold it back, up to four a lane. */
+static void priorities(void **state)
+{
+    static const struct {
+        const char *id;
+        int32_t priority;
+        size_t position; /* 0 = with the worker; as soon as it is there */
+    } jobs[] = {{"j0", 0, 0}, {"j1", 0, 0},  {"low", -1, 1}, {"same", 0, 1}, {"up", 5, 0},
+                {"j5", 0, 2}, {"up2", 5, 0}, {"up3", 5, 1},  {"top", 10, 1}, {"top2", 10, 2}};
+    static const char *const order[] = {"top", "top2", "up3", "same", "j5", "low"};
+    bench b;
+    client c[N_OF(jobs)];
+    bench_open_still(&b, "lanes 1", NULL);
+    bench_start(&b);
+    for (size_t i = 0; i < N_OF(jobs); i++) {
+        client_fill(&c[i], jobs[i].id, 0, "hang");
+        c[i].job.priority = jobs[i].priority;
+        assert_int_equal(service_submit(b.service, &c[i].job, NULL), ST_OK);
+        assert_int_equal(service_position(b.service, &c[i].job, NULL), jobs[i].position);
+    }
+    assert_int_equal(bench_info(&b).n_with_worker, 4);
+    for (size_t n = 0; n < N_OF(order); n++) {
+        for (size_t i = 0; i < N_OF(jobs); i++) {
+            if (strcmp(jobs[i].id, order[n]) == 0) {
+                assert_int_equal(service_position(b.service, &c[i].job, NULL), n + 1);
+            }
+        }
+    }
+    for (size_t i = 0; i < N_OF(jobs); i++) {
+        service_cancel(b.service, &c[i].job);
+    }
+    bench_close(&b);
+}
+
+/* Each 2 s of waiting count as one more. */
+static void priorities_age(void **state)
+{
+    bench b;
+    client c[5];
+    static const char *const ids[] = {"j0", "j1", "old", "young", "urgent"};
+    bench_open_still(&b, "lanes 1", NULL);
+    bench_start(&b);
+    for (size_t i = 0; i < 5; i++) {
+        client_fill(&c[i], ids[i], 0, "hang");
+        c[i].job.priority = i == 3 ? 1 : i == 4 ? 2 : 0;
+        if (i == 3) {
+            bench_later(&b, 3000);
+        }
+        assert_int_equal(service_submit(b.service, &c[i].job, NULL), ST_OK);
+    }
+    /* 3 s ago and 0 are before now and 1, behind now and 2, which those two hold back no more */
+    assert_int_equal(service_position(b.service, &c[4].job, NULL), 0);
+    assert_int_equal(service_position(b.service, &c[2].job, NULL), 1);
+    assert_int_equal(service_position(b.service, &c[3].job, NULL), 2);
+    for (size_t i = 0; i < 5; i++) {
+        service_cancel(b.service, &c[i].job);
+    }
+    bench_close(&b);
+}
+
 static void an_estimate_comes_from_what_jobs_took(void **state)
 {
     bench b;
@@ -692,6 +752,8 @@ int main(int argc, char **argv)
         TEST(an_id_in_use_is_refused),
         TEST(many_ids_are_told_apart),
         TEST(the_worker_gets_two_per_lane_and_keys_take_turns),
+        TEST(priorities),
+        TEST(priorities_age),
         TEST(an_estimate_comes_from_what_jobs_took),
         TEST(the_queue_is_bounded),
         TEST(light_jobs_do_not_wait_and_are_bounded),
