@@ -13,8 +13,10 @@
  *
  * A step is one chunk of eight blocks of one panel with one tile of 16 rows: V of this step, T of the next one
  * and U of a later chunk, block by block in turns. Between the chunks of a panel the accumulators of a tile of
- * rows wait in a scratch. One tile of rows alone takes its panels three by three, chunk by chunk: three streams of
- * weights are read faster than one, and the products are little slower than memory then. A chunk at the end of k may be shorter: T then repeats a block that nobody reads.
+ * rows wait in a scratch. One tile of rows alone takes its panels four by four, chunk by chunk: four streams of
+ * weights are read faster than one, and the products are little slower than memory then. Weights are fetched between the
+ * rows of V, each line once: a core has sixteen lines under way to its first cache, and each fetch is one of them. A
+ * chunk at the end of k may be shorter: T then repeats a block that nobody reads.
  *
  * Multiplications, fma and conversions run at half rate near tile instructions, additions do not (measured). So
  * (float)C is one integer and one float addition: with magic = 1.5 * 2^23, as_float(C + bits(magic)) - magic is
@@ -42,9 +44,9 @@
 
 #define CLEAN_BLOCKS 1024 /* k up to 32,768; above that the time is not worth the memory */
 
-#define GROUP         3    /* panels side by side where there is one tile of rows */
+#define GROUP         4    /* panels side by side where there is one tile of rows */
 #define AHEAD         8192 /* bytes from what U reads to what is fetched into the second cache */
-#define AHEAD_GROUPED 3072 /* the same in each panel of a group */
+#define AHEAD_GROUPED 2304 /* the same in each panel of a group */
 
 #define LINE_BYTES 64
 #define AND_OR     0xEA /* (a & b) | c */
@@ -86,7 +88,7 @@ typedef struct step {
     scales *later;
     size_t n_later; /* of the chunk at units */
     const uint8_t *units;
-    size_t ahead; /* bytes from there to what is fetched */
+    size_t ahead; /* bytes from there to what is fetched between the rows of V */
     size_t unit_bytes;
 } step;
 
@@ -256,8 +258,16 @@ AMX_INLINE const int8_t *codes_at(const int8_t *q, size_t j)
     return q + j / 2 * (ROWS * KERN_ACT_RUN) + j % 2 * 32;
 }
 
+/* Lines that begin before unit j of a chunk. */
+AMX_INLINE size_t lines_before(size_t j, size_t unit_bytes)
+{
+    return (j * unit_bytes + LINE_BYTES - 1) / LINE_BYTES;
+}
+
+/* Fetches n lines from soon on (any address). */
 AMX_INLINE void vector_stage(const int32_t (*isums)[KERN_PANEL], const scales *w, const float *d_act,
-                             const float *totals, size_t j, __m512 *acc, const bool has_min)
+                             const float *totals, size_t j, __m512 *acc, const bool has_min, uintptr_t soon,
+                             size_t n)
 {
     const __m512i magic_bits = _mm512_set1_epi32(0x4B400000);
     const __m512 magic = _mm512_set1_ps(0x1.8p23f);
@@ -268,6 +278,9 @@ AMX_INLINE void vector_stage(const int32_t (*isums)[KERN_PANEL], const scales *w
         __m512 value = _mm512_sub_ps(_mm512_castsi512_ps(_mm512_add_epi32(isum, magic_bits)), magic);
         __m512 scale = _mm512_mul_ps(_mm512_set1_ps(d_act[j * ROWS + i]), d);
         acc[i] = _mm512_fmadd_ps(value, scale, acc[i]);
+        if ((i + 1) * n / ROWS > i * n / ROWS) { /* one at most: a unit has less than sixteen lines */
+            _mm_prefetch((const char *)(soon + i * n / ROWS * LINE_BYTES), _MM_HINT_T1);
+        }
         __asm__ volatile("" : "+v"(acc[i])); /* row by row: clang else keeps 16 products on the stack */
     }
     if (has_min) {
@@ -279,16 +292,6 @@ AMX_INLINE void vector_stage(const int32_t (*isums)[KERN_PANEL], const scales *w
             __asm__ volatile("" : "+v"(acc[i]));
         }
     }
-}
-
-AMX_INLINE void unpack_stage(const uint8_t *units, size_t ahead, int8_t (*lines)[LINE_BYTES], scales *later,
-                             size_t j, unpack_fn unpack, size_t unit_bytes)
-{
-    const uint8_t *unit = units + j * unit_bytes;
-    for (size_t at = 0; at < unit_bytes; at += LINE_BYTES) {
-        _mm_prefetch((const char *)((uintptr_t)unit + ahead + at), _MM_HINT_T1);
-    }
-    unpack(unit, lines, later->d[j], later->m[j]);
 }
 
 AMX_INLINE void accumulators_load(const step *s, __m512 *acc)
@@ -325,15 +328,17 @@ AMX_INLINE void accumulators_store(const step *s, const __m512 *acc)
 }
 
 /* Block j of a step; c is j % 4. */
-#define STAGES(j, c, a, b)                                                                   \
-    do {                                                                                     \
-        if (full || (j) < s->n_now) {                                                        \
-            vector_stage(ring[c], now, d_act, totals, j, acc, has_min);                      \
-        }                                                                                    \
-        TILE_STAGE(ring, lines, codes_at(q, full || (j) < s->n_next ? (j) : 0), j, c, a, b); \
-        if (unpack && (full || (j) < s->n_later)) {                                          \
-            unpack_stage(units, ahead, lines[j], later, j, unpack, unit_bytes);              \
-        }                                                                                    \
+#define STAGES(j, c, a, b)                                                                              \
+    do {                                                                                                \
+        if (full || (j) < s->n_now) {                                                                   \
+            vector_stage(ring[c], now, d_act, totals, j, acc, has_min,                                  \
+                         soon + lines_before(j, unit_bytes) * LINE_BYTES,                               \
+                         unpack ? lines_before((j) + 1, unit_bytes) - lines_before(j, unit_bytes) : 0); \
+        }                                                                                               \
+        TILE_STAGE(ring, lines, codes_at(q, full || (j) < s->n_next ? (j) : 0), j, c, a, b);            \
+        if (unpack && (full || (j) < s->n_later)) {                                                     \
+            unpack(units + (j)*unit_bytes, lines[j], later->d[j], later->m[j]);                         \
+        }                                                                                               \
     } while (0)
 
 /*
@@ -351,7 +356,7 @@ AMX_INLINE void step_run(const step *s, unpack_fn unpack, size_t unit_bytes, con
     const int8_t *const q = s->q_next;
     scales *const later = s->later;
     const uint8_t *const units = s->units;
-    const size_t ahead = s->ahead;
+    const uintptr_t soon = (uintptr_t)s->units + s->ahead;
     __m512 acc[ROWS];
     accumulators_load(s, acc);
     STAGES(0, 0, 4, 6);
