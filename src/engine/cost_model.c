@@ -15,9 +15,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-#define N      3
-#define MEMORY 64.0 /* steps */
-#define RIDGE  0.05
+#define N     3
+#define RIDGE 0.05
 /* A step counts as at most WILD times its prediction and a little; not the first one, which has none. */
 #define WILD      3.0
 #define LITTLE_NS 20000.0
@@ -87,7 +86,7 @@ static void solve_non_negative(const double a[N][N], const double b[N], double u
 static double fading(size_t n)
 {
     double memory = (double)n / 2.0;
-    memory = memory < 2.0 ? 2.0 : memory > MEMORY ? MEMORY : memory;
+    memory = memory < 2.0 ? 2.0 : memory > COST_MODEL_MEMORY ? COST_MODEL_MEMORY : memory;
     return 1.0 - 1.0 / memory;
 }
 

@@ -16,6 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define COST_MODEL_MEMORY 64 /* steps after which one counts for little */
+
 typedef struct step_shape {
     size_t rows;
     uint64_t positions; /* sum over the rows of the positions each attends to */

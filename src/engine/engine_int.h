@@ -168,7 +168,8 @@ struct engine {
     size_t promised_pages; /* of all sequences */
     size_t max_piece;      /* bytes of the longest piece */
     cost_model cost;
-    size_t largest_chunk; /* rows of prompts in one step so far */
+    size_t largest_chunk;    /* rows of prompts in one step so far, as far as the cost model remembers */
+    size_t steps_of_replies; /* since the last one with a prompt in it */
     uint64_t step_no;
     uint64_t n_tickets, n_admitted, n_parked, n_looks; /* so far */
     engine_counters count;

@@ -364,6 +364,17 @@ static sequence *preempt_one(engine *en, uint64_t now_ns)
     return victim;
 }
 
+/* One that has said all and waits for its reader, with its pages; NULL if there is none. */
+static sequence *held_tail(const engine *en)
+{
+    for (size_t i = 0; i < en->n_active; i++) {
+        if (en->active[i]->state == SEQ_TAIL && en->active[i]->held) {
+            return en->active[i];
+        }
+    }
+    return NULL;
+}
+
 /* Pages for the rows of s in this step. Where nobody has any, somebody gives way, s itself it may be. */
 static void secure_pages(engine *en, sequence *s, uint64_t now_ns)
 {
@@ -375,11 +386,16 @@ static void secure_pages(engine *en, sequence *s, uint64_t now_ns)
             (void)st;
             return;
         }
-        if (!preempt_one(en, now_ns)) {
-            s->step_rows = 0; /* it waits; one that is only to be forwarded has no claim */
-            if (s->state == SEQ_TAIL) {
-                sequence_end_short(s, now_ns);
-            }
+        if (preempt_one(en, now_ns)) {
+            continue;
+        }
+        sequence *sealed = s->state == SEQ_TAIL ? s : held_tail(en);
+        if (!sealed) {
+            s->step_rows = 0; /* it waits */
+            return;
+        }
+        sequence_end_short(sealed, now_ns); /* one that is only to be forwarded has no claim */
+        if (sealed == s) {
             return;
         }
     }
@@ -412,6 +428,11 @@ step_shape scheduler_shape(engine *en, size_t n_seqs)
         shape.rows += s->step_rows;
         shape.positions += positions_of(s->kv->ids.len, s->step_rows);
         chunk += s->state == SEQ_PREFILL ? s->step_rows : 0;
+    }
+    /* The cost model forgets in so many steps what prompts cost: they begin small again. */
+    en->steps_of_replies = chunk > 0 ? 0 : en->steps_of_replies + 1;
+    if (en->steps_of_replies >= COST_MODEL_MEMORY) {
+        en->largest_chunk = 0;
     }
     en->largest_chunk = chunk > en->largest_chunk ? chunk : en->largest_chunk;
     return shape;
