@@ -14,9 +14,10 @@
  * A step is one chunk of eight blocks of one panel with one tile of 16 rows: V of this step, T of the next one
  * and U of a later chunk, block by block in turns. Between the chunks of a panel the accumulators of a tile of
  * rows wait in a scratch. One tile of rows alone takes its panels four by four, chunk by chunk: four streams of
- * weights are read faster than one, and the products are little slower than memory then. Weights are fetched between the
- * rows of V, each line once: a core has sixteen lines under way to its first cache, and each fetch is one of them. A
- * chunk at the end of k may be shorter: T then repeats a block that nobody reads.
+ * weights are read faster than one, and the products are little slower than memory then. Many tiles take them three by
+ * three, each tile all three of them. Weights are fetched between the rows of V, each line once: a core has sixteen
+ * lines under way to its first cache, and each fetch is one of them. A chunk at the end of k may be shorter: T then
+ * repeats a block that nobody reads.
  *
  * Multiplications, fma and conversions run at half rate near tile instructions, additions do not (measured). So
  * (float)C is one integer and one float addition: with magic = 1.5 * 2^23, as_float(C + bits(magic)) - magic is
@@ -44,9 +45,12 @@
 
 #define CLEAN_BLOCKS 1024 /* k up to 32,768; above that the time is not worth the memory */
 
-#define GROUP         4    /* panels side by side where there is one tile of rows */
-#define AHEAD         8192 /* bytes from what U reads to what is fetched into the second cache */
-#define AHEAD_GROUPED 2304 /* the same in each panel of a group */
+/* Panels side by side: where there is one tile of rows; and where there are many, for which the panels share a tile's
+ * codes while they are in the first cache. */
+#define GROUP      4
+#define MANY_TILES 8
+#define GROUP_MANY 3
+#define AHEAD      2304 /* bytes from what U reads to what is fetched into the second cache, in each panel */
 
 #define LINE_BYTES 64
 #define AND_OR     0xEA /* (a & b) | c */
@@ -66,7 +70,7 @@ typedef void (*unpack_fn)(const uint8_t *unit, int8_t (*lines)[LINE_BYTES], floa
 /* What the stages of one step read and write. */
 typedef struct step {
     int32_t (*ring)[ROWS][KERN_PANEL]; /* [4] */
-    block_lines *lines;                /* [8] */
+    block_lines *lines;                /* [8], of T and of U */
     /* V */
     const scales *now;
     size_t n_now;        /* blocks, 0 … 8 */
@@ -404,9 +408,9 @@ static void tiles_configure(void)
 
 typedef struct scratch {
     int32_t ring[4][ROWS][KERN_PANEL];
-    block_lines lines[CHUNK]; /* U overwrites what T has used for the last time */
-    scales scales[2];         /* of even and odd chunks; U overwrites what V has used for the last time */
-    float acc[PASS_TILES][ROWS * KERN_PANEL];
+    block_lines lines[GROUP_MANY][CHUNK]; /* U overwrites what T has used for the last time */
+    scales scales[2][GROUP_MANY]; /* of even and odd turns; U overwrites what V has used for the last time */
+    float acc[PASS_TILES * GROUP_MANY][ROWS * KERN_PANEL];
     /* Scales and totals of a last tile that rows fill only in part, with zeros for the others: what lies in their
      * place may be denormal, which takes a hundred times the cycles. */
     float d_clean[CLEAN_BLOCKS][ROWS];
@@ -440,58 +444,84 @@ static inline size_t blocks_of(const pass *p, size_t c)
     return left < CHUNK ? left : CHUNK;
 }
 
-/* T: chunk c of a panel with tile t. */
-static inline void step_set_next(const pass *p, size_t c, size_t t, step *s)
-{
-    s->n_next = blocks_of(p, c);
-    s->q_next = p->q + t * p->tile_bytes + c * (CHUNK / 2 * ROWS * KERN_ACT_RUN);
-}
-
-/* A chunk of a panel. */
+/* A chunk of a panel with a tile. */
 typedef struct visit {
-    size_t panel, chunk;
+    size_t panel, chunk, tile;
+    size_t turn; /* of the weights: U of the next one goes with T of this one */
 } visit;
 
-/* Chunk by chunk of a group's panels, or past the last panel. */
+/* Chunk by chunk and tile by tile of a group's panels, or past the last panel. */
 static inline visit visit_after(const pass *p, visit v)
 {
     const size_t first = v.panel / p->group * p->group;
     const size_t end = first + p->group < p->n_panels ? first + p->group : p->n_panels;
     if (v.panel + 1 < end) {
-        return (visit){v.panel + 1, v.chunk};
+        return (visit){v.panel + 1, v.chunk, v.tile, v.turn + (p->n_tiles == 1)};
     }
-    return v.chunk + 1 < p->n_chunks ? (visit){first, v.chunk + 1} : (visit){end, 0};
+    if (v.tile + 1 < p->n_tiles) {
+        return (visit){first, v.chunk, v.tile + 1, v.turn};
+    }
+    return v.chunk + 1 < p->n_chunks ? (visit){first, v.chunk + 1, 0, v.turn + 1}
+                                     : (visit){end, 0, 0, v.turn + 1};
 }
 
-/* V: tile t of the chunk at v, of which the rest is set. */
-static inline void step_set_now(const pass *p, visit v, size_t t, step *s)
+/* What U unpacks when T is at v: over the lines that T uses for the last time. */
+static inline visit visit_later(const pass *p, visit v)
 {
-    const size_t n_rows = p->n_rows - t * ROWS;
+    if (p->n_tiles == 1) {
+        return visit_after(p, v);
+    }
+    if (v.tile + 1 < p->n_tiles) {
+        return (visit){p->n_panels, 0, 0, 0};
+    }
+    return v.chunk + 1 < p->n_chunks ? (visit){v.panel, v.chunk + 1, 0, v.turn + 1}
+                                     : (visit){v.panel + p->group, 0, 0, v.turn + 1};
+}
+
+/* Where lines and scales lie: a single tile has one place for all. */
+static inline size_t place_of(const pass *p, visit v)
+{
+    return p->n_tiles == 1 ? 0 : v.panel % p->group;
+}
+
+/* V at v. */
+static inline void step_set_now(const pass *p, visit v, step *s)
+{
+    const size_t n_rows = p->n_rows - v.tile * ROWS;
     const bool cleaned = n_rows < ROWS && p->n_blocks <= CLEAN_BLOCKS;
-    const size_t at = ((cleaned ? 0 : t * p->n_blocks) + v.chunk * CHUNK) * ROWS;
+    const size_t at = ((cleaned ? 0 : v.tile * p->n_blocks) + v.chunk * CHUNK) * ROWS;
+    s->now = &p->mem->scales[v.turn % 2][place_of(p, v)];
+    s->n_now = blocks_of(p, v.chunk);
+    s->first = v.chunk == 0;
+    s->last = v.chunk + 1 == p->n_chunks;
+    s->lanes = v.panel + 1 == p->n_panels ? p->last_lanes : (__mmask16)0xFFFF;
     s->d_act = (cleaned ? p->mem->d_clean[0] : p->d_act) + at;
     s->totals = (cleaned ? p->mem->totals_clean[0] : p->totals) + at;
-    s->acc = p->mem->acc[p->group > 1 ? v.panel % p->group : t];
-    s->y = p->y + v.panel * KERN_PANEL + t * ROWS * p->y_stride;
+    s->acc = p->mem->acc[v.tile * p->group + v.panel % p->group];
+    s->y = p->y + v.panel * KERN_PANEL + v.tile * ROWS * p->y_stride;
     s->n_rows = n_rows < ROWS ? n_rows : ROWS;
     s->stream = p->stream && n_rows >= ROWS && s->lanes == 0xFFFF;
 }
 
-/* U: the chunk at v, which is the pass's number g. */
-static inline void step_set_later(const pass *p, size_t g, visit v, step *s)
+/* T at v, and U. */
+static inline void step_set_next(const pass *p, visit v, step *s)
 {
+    const visit later = visit_later(p, v);
+    s->n_next = blocks_of(p, v.chunk);
+    s->q_next = p->q + v.tile * p->tile_bytes + v.chunk * (CHUNK / 2 * ROWS * KERN_ACT_RUN);
+    s->lines = p->mem->lines[place_of(p, v)];
     s->unpack = NULL;
-    if (v.panel < p->n_panels) {
+    if (later.panel < p->n_panels) {
         const size_t panel_bytes = p->n_blocks * p->f->unit_bytes;
-        const size_t at = v.chunk * CHUNK * p->f->unit_bytes;
+        const size_t at = later.chunk * CHUNK * p->f->unit_bytes;
         s->unpack = p->f->unpack;
-        s->units = p->units + v.panel * panel_bytes + at;
-        s->ahead = p->group == 1 ? AHEAD : AHEAD_GROUPED;
+        s->units = p->units + later.panel * panel_bytes + at;
+        s->ahead = AHEAD;
         if (at + s->ahead >= panel_bytes) { /* behind a panel's end: the one that takes its place */
             s->ahead += (p->group - 1) * panel_bytes;
         }
-        s->later = &p->mem->scales[g % 2];
-        s->n_later = blocks_of(p, v.chunk);
+        s->later = &p->mem->scales[later.turn % 2][place_of(p, v)];
+        s->n_later = blocks_of(p, later.chunk);
     }
 }
 
@@ -506,59 +536,34 @@ static inline void step_do(const format *f, const step *s)
     }
 }
 
-/* U of the first chunk; T of its first tile, with U of the second chunk where that is the only tile. No V. */
+/* U of the first chunk of each place; T of the first visit, with the U that belongs to it. No V. */
 static void pass_start(const pass *p, step *s)
 {
-    const visit start = {0, 0};
-    for (size_t b = 0; b < blocks_of(p, 0); b++) {
-        p->f->unpack(p->units + b * p->f->unit_bytes, s->lines[b], p->mem->scales[0].d[b],
-                     p->mem->scales[0].m[b]);
+    const size_t places = p->n_tiles == 1 ? 1 : p->group < p->n_panels ? p->group : p->n_panels;
+    for (size_t i = 0; i < places; i++) {
+        for (size_t b = 0; b < blocks_of(p, 0); b++) {
+            p->f->unpack(p->units + (i * p->n_blocks + b) * p->f->unit_bytes, p->mem->lines[i][b],
+                         p->mem->scales[0][i].d[b], p->mem->scales[0][i].m[b]);
+        }
     }
     s->first = true;
     s->acc = p->mem->acc[0];
-    step_set_next(p, 0, 0, s);
-    if (p->n_tiles == 1) {
-        step_set_later(p, 1, visit_after(p, start), s);
-    }
+    step_set_next(p, (visit){0, 0, 0, 0}, s);
     step_do(p->f, s);
 }
 
-/*
- * The chunks of a pass are numbered by g. U of a chunk goes with the T of the last tile of the chunk before.
- */
 static void pass_run(const pass *p)
 {
-    step s = {.ring = p->mem->ring,
-              .lines = p->mem->lines,
-              .unit_bytes = p->f->unit_bytes,
-              .y_stride = p->y_stride};
+    step s = {.ring = p->mem->ring, .unit_bytes = p->f->unit_bytes, .y_stride = p->y_stride};
     pass_start(p, &s);
-    visit next = {0, 0};
-    for (size_t g = 0; next.panel < p->n_panels; g++) {
-        const visit v = next;
-        next = visit_after(p, v);
-        s.now = &p->mem->scales[g % 2];
-        s.n_now = blocks_of(p, v.chunk);
-        s.first = v.chunk == 0;
-        s.last = v.chunk + 1 == p->n_chunks;
-        s.lanes = v.panel + 1 == p->n_panels ? p->last_lanes : (__mmask16)0xFFFF;
-        for (size_t t = 0; t < p->n_tiles; t++) {
-            step_set_now(p, v, t, &s);
-            s.unpack = NULL;
-            if (t + 1 < p->n_tiles) {
-                step_set_next(p, v.chunk, t + 1, &s);
-                if (t + 2 == p->n_tiles) {
-                    step_set_later(p, g + 1, next, &s);
-                }
-            } else if (next.panel < p->n_panels) { /* else T repeats itself: what counts is the store of its
-                                                      last results */
-                step_set_next(p, next.chunk, 0, &s);
-                if (p->n_tiles == 1) {
-                    step_set_later(p, g + 2, visit_after(p, next), &s);
-                }
-            }
-            step_do(p->f, &s);
+    for (visit v = {0, 0, 0, 0}; v.panel < p->n_panels;) {
+        step_set_now(p, v, &s);
+        v = visit_after(p, v);
+        s.unpack = NULL;
+        if (v.panel < p->n_panels) { /* else T repeats itself: what counts is the store of its last results */
+            step_set_next(p, v, &s);
         }
+        step_do(p->f, &s);
     }
 }
 
@@ -595,15 +600,18 @@ static void product(const format *f, const kern_matrix *w, const kern_act *a, si
     tiles_configure();
     for (size_t i = 0; i < n_passes; i++) {
         const size_t tile0 = tiles * i / n_passes;
+        const size_t n_tiles = tiles * (i + 1) / n_passes - tile0;
         const size_t row0 = tile0 * ROWS;
         const pass p = {
             .f = f,
             .units = (const uint8_t *)w->packed + n0 / KERN_PANEL * a->n_blocks * f->unit_bytes,
-            .group = tiles == 1 ? GROUP : 1,
+            .group = n_tiles == 1           ? GROUP
+                     : n_tiles < MANY_TILES ? 1
+                                            : GROUP_MANY,
             .n_panels = n_panels,
             .n_blocks = a->n_blocks,
             .n_chunks = (a->n_blocks + CHUNK - 1) / CHUNK,
-            .n_tiles = tiles * (i + 1) / n_passes - tile0,
+            .n_tiles = n_tiles,
             .n_rows = a->m - row0,
             .q = kern_act_q(a, row0, 0),
             .tile_bytes = tile_bytes,
