@@ -551,14 +551,16 @@ AMX_INLINE void product_run(shape f, const bool pair, const kern_matrix *w, cons
         (vector_step){.d_act = {zeros, zeros}, .scales = p.scales[1], .acc = zeros, .out = p.nothing[0]};
     configure();
     visit v = {0, 0, 0};
-    for (size_t i = 0; i < panels_of(&plan, v); i++) {
-        const next_units first = units_of(f, &plan, v, i, p.scales[0]);
-        for (int s = 0; s < SLICES; s++) {
-            f.unpack_slice(first.unit[0], s, first.ahead, &p.codes[i]);
-        }
-        f.unpack_rest(first.unit[0], first.ahead, &p.codes[i], first.scales);
-    }
+    size_t ready = 0; /* panels that are unpacked: none, or as many as the group before has */
     for (unsigned parity = 0; v.cut < plan.cuts; parity ^= 1, v = visit_after(&plan, v)) {
+        for (size_t i = ready; i < panels_of(&plan, v); i++) {
+            const next_units now = units_of(f, &plan, v, i, p.scales[parity]);
+            for (int s = 0; s < SLICES; s++) {
+                f.unpack_slice(now.unit[0], s, now.ahead, &p.codes[i]);
+            }
+            f.unpack_rest(now.unit[0], now.ahead, &p.codes[i], now.scales);
+        }
+        ready = panels_of(&plan, v);
         visit_run(f, pair, &plan, v, parity, &p);
     }
     /* the last step's vectors, beside tiles of no interest */
