@@ -130,12 +130,13 @@ static void make_sampling(dice *d, theme t, sim_request *r)
 static void make_cuts(dice *d, theme t, const sim_config *c, sim_request *r)
 {
     bool often = t == THEME_CUTS;
-    if (once_in(d, often ? 3 : 12)) {
-        r->deadline = 1 + moment(d, c, once_in(d, 3) ? 8 : 100);
+    int64_t late = t == THEME_PRESSURE ? 500 : 100; /* steps; parked ones live long */
+    if (once_in(d, often ? 3 : t == THEME_PRESSURE ? 5 : 12)) {
+        r->deadline = 1 + moment(d, c, once_in(d, 3) ? 8 : late);
     }
     if (once_in(d, often ? 2 : 8)) {
         r->cancel = pick(d, 1, CANCEL_KINDS - 1);
-        r->cancel_at = r->cancel >= CANCEL_IN_TOKEN ? pick(d, 1, 30) : moment(d, c, once_in(d, 3) ? 6 : 80);
+        r->cancel_at = r->cancel >= CANCEL_IN_TOKEN ? pick(d, 1, 30) : moment(d, c, once_in(d, 3) ? 6 : late);
     }
     if (r->session > 0 && r->max_new > 0 && once_in(d, 12)) { /* with nothing left to say */
         r->hold_token = r->max_new;

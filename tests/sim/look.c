@@ -145,6 +145,9 @@ static void no_more_than_needed(const world *w, size_t n_victims)
 /* The smallest come back first, and one that has waited long enough lets nobody in before it. */
 static void came_back_justly(const world *w, const life *x)
 {
+    if (was_resumed(x) && x->before.held) {
+        sim_fail("request %zu: came back although its reader is slow", WHO(w, x));
+    }
     if (!x->before.parked || x->before.held || was_cut(x) || was_resumed(x)) {
         return;
     }
@@ -213,8 +216,8 @@ void look_after(world *w)
         came_in_justly(w, l);
     }
     no_more_than_needed(w, n_victims);
-    if (eldest && w->n_batch > 0 && !eldest->in_batch && !eldest->before.parked &&
-        !eldest->before.restoring && !about_to_end) { /* the pages that it waits for */
+    if (eldest && !eldest->in_batch && !eldest->before.parked && !eldest->before.restoring &&
+        !about_to_end) { /* the pages that it waits for */
         sim_fail("request %zu: stands still although it was admitted longest ago", WHO(w, eldest));
     }
     for (size_t i = 0; i < w->s->n_requests; i++) {
