@@ -36,6 +36,7 @@ void rig_open(engine_rig *r, const rig_config *cfg)
                         .n_pages = cfg->n_pages,
                         .prefill_chunk = cfg->chunk,
                         .max_sequences = cfg->max_sequences,
+                        .prewarm_lanes = cfg->prewarm ? cfg->max_sequences : 0,
                         .park_bytes = cfg->park_bytes,
                         .max_step_ns = cfg->max_step_ns,
                         .warm = !cfg->cold,

@@ -22,6 +22,7 @@ typedef struct rig_config {
     size_t max_sequences;
     size_t logit_rows; /* 0 = max_sequences */
     bool cold;         /* no reuse */
+    bool prewarm;      /* all lanes are made at once */
     size_t park_bytes;
     uint64_t max_step_ns;
     const tokenizer *tok;                                                             /* NULL = none */

@@ -43,6 +43,7 @@ static void open_engine(loop_rig *r)
     r->tok = byte_tokenizer_open(&r->eos);
     cfg.tok = r->tok;
     cfg.max_sequences = RIG_LANES;
+    cfg.prewarm = true; /* as an instance does */
     cfg.n_pages = r->n_pages ? r->n_pages : cfg.n_pages;
     cfg.before_step = loop_before_step;
     cfg.before_step_ctx = r->page;
