@@ -176,6 +176,17 @@ static size_t needs(const life *l)
     return resident_pages_for(l->n_prompt + reply);
 }
 
+/* Requests on one session run in the order submitted. */
+static void in_order(const world *w, const life *x)
+{
+    for (size_t i = 0; x->r->session > 0 && x->now.queued && i < w->s->n_requests; i++) {
+        const life *l = &w->lives[i];
+        if (was_admitted(l) && l->r->session == x->r->session && l->ticket > x->ticket) {
+            sim_fail("request %zu: overtakes request %zu on their session", WHO(w, l), WHO(w, x));
+        }
+    }
+}
+
 /* Who comes before another and needs no more than that one comes in before it, and so does, whatever it needs, who
  * has waited long enough. */
 static void came_in_justly(const world *w, const life *x)
@@ -197,6 +208,9 @@ void look_after(world *w)
 {
     size_t n_victims = 0;
     look_at(w, true);
+    if (park_images(w->en->parking) == 0 && park_bytes_used(w->en->parking) > 0) {
+        sim_fail("no copies of pages, and they take %zu bytes", park_bytes_used(w->en->parking));
+    }
     for (size_t i = 0; i < w->s->n_requests; i++) {
         life *l = &w->lives[i];
         if (was_resumed(l)) {
@@ -214,6 +228,7 @@ void look_after(world *w)
         about_to_end = about_to_end || (l->before.sealed && !l->before.held);
         came_back_justly(w, l);
         came_in_justly(w, l);
+        in_order(w, l);
     }
     no_more_than_needed(w, n_victims);
     if (eldest && !eldest->in_batch && !eldest->before.parked && !eldest->before.restoring &&

@@ -277,7 +277,7 @@ static void live(engine *en, session *const *sessions)
 static void one_engine(counts *n)
 {
     session *sessions[N_SESSIONS];
-    size_t n_lanes = pick(N_SESSIONS + 1, MAX_LANES), n_pages = pick(largest, 3 * largest);
+    size_t n_lanes = pick(N_SESSIONS + 1, MAX_LANES), n_pages = pick(largest, largest * 3 / 2);
     engine *en = new_engine(n_lanes, n_pages, pick(1, 64), pick(0, 1) ? pick(1, 80) : 0, pick(0, 3) > 0);
     engine_stats st;
     for (size_t i = 0; i < N_SESSIONS; i++) {
