@@ -99,7 +99,7 @@ static double fill(cover *c, uint8_t *at)
     }
     for (size_t i = 0; i < c->n_axes; i++) {
         size_t a = order[i], from = draw(c, c->n_values[a]), best = from;
-        double best_worth = -INFINITY;
+        double best_worth = -HUGE_VAL;
         bool open = at[a] == UNSET;
         for (size_t k = 0; open && k < c->n_values[a]; k++) {
             at[a] = (uint8_t)((from + k) % c->n_values[a]);
@@ -137,7 +137,7 @@ static bool uncovered(const cover *c, uint8_t *at)
 bool cover_next(cover *c, uint8_t *at)
 {
     uint8_t start[COVER_MAX_AXES], one[COVER_MAX_AXES];
-    double best = -INFINITY;
+    double best = -HUGE_VAL;
     if (!uncovered(c, start)) {
         return false;
     }
