@@ -401,7 +401,7 @@ static void secure_pages(engine *en, sequence *s, uint64_t now_ns)
     }
 }
 
-size_t scheduler_plan(engine *en, uint64_t now_ns)
+static size_t plan_once(engine *en, uint64_t now_ns)
 {
     size_t n = 0;
     share_rows(en);
@@ -409,13 +409,23 @@ size_t scheduler_plan(engine *en, uint64_t now_ns)
         sequence *s = en->active[i];
         size_t before = en->n_active;
         secure_pages(en, s, now_ns);
-        i += en->n_active == before; /* else s has left, and another stands in its place */
+        i += en->n_active == before; /* else somebody has left, and another may stand in this place */
     }
     for (size_t i = 0; i < en->n_active; i++) {
         if (en->active[i]->step_rows > 0) {
             en->order[n++] = en->active[i];
         }
     }
+    return n;
+}
+
+size_t scheduler_plan(engine *en, uint64_t now_ns)
+{
+    size_t n, n_before;
+    do { /* who left at the end may have had the pages that another found missing */
+        n_before = en->n_active;
+        n = plan_once(en, now_ns);
+    } while (n == 0 && en->n_active < n_before);
     return n;
 }
 
