@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/resource.h>
 
 #include "sim/batch.h"
 
@@ -51,12 +51,23 @@ static uint64_t in_seconds(uint64_t s)
     return clock_mono_ns(clock_system()) + s * UINT64_C(1000000000);
 }
 
-static void print_tally(const sim_tally *t, uint64_t first_seed, double seconds)
+/* Of all children so far. */
+static double processor_seconds(void)
 {
-    printf("sim: %llu scenarios from seed %llu in %.1f s (%.0f a minute): %llu requests, %llu tokens, %llu "
-           "steps\n",
+    struct rusage u;
+    getrusage(RUSAGE_CHILDREN, &u);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+}
+
+static void print_tally(const sim_tally *t, uint64_t first_seed)
+{
+    double seconds = processor_seconds();
+    printf("sim: %llu scenarios from seed %llu in %.1f s of one processor (%.0f a minute): %llu requests, "
+           "%llu tokens, "
+           "%llu steps\n",
            (unsigned long long)t->scenarios, (unsigned long long)first_seed, seconds,
-           (double)t->scenarios * 60.0 / seconds, (unsigned long long)t->requests,
+           (double)t->scenarios * 60.0 / (seconds > 0 ? seconds : 1), (unsigned long long)t->requests,
            (unsigned long long)t->tokens, (unsigned long long)t->steps);
     printf("sim: %llu tokens reused; %llu preemptions, %llu tokens recomputed, %llu restored; ends:",
            (unsigned long long)t->reused, (unsigned long long)t->preemptions,
@@ -132,11 +143,10 @@ int main(int argc, char **argv)
         rc = replay(o.replay);
     } else {
         sim_tally tally = {0};
-        uint64_t began = clock_mono_ns(clock_system());
-        uint64_t seed = o.has_seed ? o.seed : began;
+        uint64_t seed = o.has_seed ? o.seed : clock_mono_ns(clock_system());
         sim_outcome out = batch_seeds(seed, o.seconds ? UINT64_MAX : o.count,
                                       o.seconds ? in_seconds(o.seconds) : 0, &tally);
-        print_tally(&tally, seed, (double)(clock_mono_ns(clock_system()) - began) / 1e9);
+        print_tally(&tally, seed);
         rc = out.failed ? tell_failure(&out, argv[0], o.shrink) : 0;
     }
     batch_close();
