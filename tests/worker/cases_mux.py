@@ -248,6 +248,42 @@ class Acts(Case):
         self.assertEqual([i for f in rest[:-1] for i in f["ids"]], want[1][-sum(len(f["ids"]) for f in rest[:-1]):])
         w.finish()
 
+    def test_repetition_guard(self):
+        """A reply that has come to say the same is ended by it, where it is asked for; the plain dialect has none."""
+        w = self.worker(model="long")
+        w.send(gen("want", **endless(), repetition_guard=0))
+        want = w.recv_ids("want")[1]
+
+        def is_copies(ids):
+            return any(len(ids) >= 8 * p and ids[p:] == ids[:-p] for p in range(1, len(ids) // 8 + 1))
+
+        # it is looked at whenever there are 32 more
+        end = next(n for n in range(32, len(want), 32) if is_copies(want[n - 16:n]))
+        w.send(gen("x", **endless(), repetition_guard=16))
+        _, ids, done = w.recv_ids("x")
+        self.assertEqual((ids, done["reason"], done["guard"]), (want[:end], "length", "repetition"))
+        _, plain = w.generate(**endless(), repetition_guard=16)  # an unknown field there
+        self.assertEqual((plain["completion_tokens"], plain.get("guard")), (3500, None))
+        w.finish()
+
+    def test_priority(self):
+        """One lane: of those that wait the largest begins first, equal ones as they were sent."""
+        w = self.worker("--max-sessions", "1", model="long")
+        w.send(gen("run", **endless()))
+        w.recv_of("run")
+        w.send({"id": "run", "op": "pause"})
+        order = [("low", -3), ("mid", 0), ("mid2", 0), ("top", 3)]
+        w.send(*(gen(name, prompt="abc", max_new_tokens=3, priority=p) for name, p in order))
+        w.wait_until_quiet()
+        w.send({"id": "run", "op": "cancel"})
+        ended = []
+        while len(ended) < 5:
+            f = w.recv()
+            if "done" in f:
+                ended.append(f["id"])
+        self.assertEqual(ended, ["run", "top", "mid", "mid2", "low"])
+        w.finish()
+
     def test_slow_reader(self):
         w = self.worker("--slow-reader-timeout", "1", model="long")
         w.send(gen("x", **endless()), gen("y", prompt="abc", max_new_tokens=50))
