@@ -45,7 +45,7 @@ MUTANTS = [
     ("resuming makes nobody immune", "preempt.c", "    s->immune_until = sequence_generated(s) + POLICY_IMMUNE_TOKENS;\n", ""),
     ("the longest reply gives way", "policy.c", "a->n_generated < b->n_generated : a->admitted > b->admitted", "a->n_generated > b->n_generated : a->admitted > b->admitted"),
     ("of equal ones the elder gives way", "policy.c", "a->n_generated < b->n_generated : a->admitted > b->admitted", "a->n_generated < b->n_generated : a->admitted < b->admitted"),
-    ("two give way for one shortage", "scheduler.c", "if (!preempt_one(en, now_ns)) {", "if (!preempt_one(en, now_ns) || (preempt_one(en, now_ns), false)) {"),
+    ("two give way for one shortage", "scheduler.c", "if (preempt_one(en, now_ns)) {", "if (preempt_one(en, now_ns) && (preempt_one(en, now_ns) || true)) {"),
     ("who gives way computes all the same", "scheduler.c", "    victim->step_rows = 0;\n", ""),
     ("the largest comes back first", "policy.c", "p[i].n_tokens < p[best].n_tokens ||", "p[i].n_tokens > p[best].n_tokens ||"),
     ("a held one comes back", "policy.c", "if (!p[i].held && better) {", "if (better) {"),
