@@ -49,6 +49,20 @@ void until_over(scene *s, const heard *h)
     until_said(s, h, SIZE_MAX);
 }
 
+void hold(const heard *h, bool held)
+{
+    if (!h->over) {
+        seq_hold(h->seq, held);
+    }
+}
+
+void cancel(const heard *h)
+{
+    if (!h->over) {
+        seq_cancel(h->seq);
+    }
+}
+
 static void submit(scene *s, const gen_request *r, heard *h)
 {
     err e;
@@ -126,14 +140,13 @@ session *open_session(scene *s)
 /* The request to its end, then the others, quickly. */
 static void finish(scene *s)
 {
-    if (!s->got.over && s->got.seq) {
-        seq_hold(s->got.seq, false);
+    if (s->got.seq) {
+        hold(&s->got, false);
         until_over(s, &s->got);
+        cancel(&s->got); /* if it does not end */
     }
     for (size_t i = 0; i < s->n_others; i++) {
-        if (!s->others[i].over) {
-            seq_cancel(s->others[i].seq);
-        }
+        cancel(&s->others[i]);
     }
     for (size_t i = 0; i < MAX_STEPS && engine_running(s->p.en) > 0; i++) {
         engine_step(s->p.en);

@@ -51,6 +51,9 @@ void step(scene *s, size_t n);
 /* Steps until h has said n tokens, or is over. */
 void until_said(scene *s, const heard *h, size_t n);
 void until_over(scene *s, const heard *h);
+/* seq_hold and seq_cancel, nothing for one that is over. */
+void hold(const heard *h, bool held);
+void cancel(const heard *h);
 engine_stats stats_of(const scene *s);
 /* Records the first thing that is not as it should be. Returns ok. */
 bool expect(scene *s, bool ok, const char *what);

@@ -64,16 +64,12 @@ void run_beside_cancelled(scene *s)
     heard *prefilling = submit_other(s, &(other){.n_prompt = 300, .n_new = 100});
     heard *late = submit_other(s, &(other){.n_prompt = 20, .n_new = 100});
     tested(s, NULL);
-    seq_cancel(waiting->seq);
+    cancel(waiting);
     step(s, 1);
-    if (!prefilling->over) {
-        seq_cancel(prefilling->seq);
-    }
-    seq_cancel(decoding->seq);
+    cancel(prefilling);
+    cancel(decoding);
     until_said(s, &s->got, PURITY_HOLD_AT);
-    if (!late->over) {
-        seq_cancel(late->seq);
-    }
+    cancel(late);
     until_over(s, &s->got);
     expect(s, waiting->over && prefilling->over && decoding->over && late->over,
            "a cancelled neighbour went on");
@@ -95,22 +91,22 @@ void run_held(scene *s)
 {
     heard *beside = submit_other(s, &(other){.n_prompt = 10, .n_new = 400});
     tested(s, NULL);
-    seq_hold(s->got.seq, true);
+    hold(&s->got, true);
     step(s, 3);
     expect(s, s->got.ids.len == 0, "it spoke while it was held");
-    seq_hold(s->got.seq, false);
+    hold(&s->got, false);
     step(s, 1);
     size_t said = s->got.ids.len;
-    seq_hold(s->got.seq, true); /* in its prompt, if that takes more than a step */
+    hold(&s->got, true); /* in its prompt, if that takes more than a step */
     step(s, 2);
     expect(s, s->got.ids.len == said, "it spoke while it was held");
     s->got.hold_at = PURITY_HOLD_AT; /* and inside a token call */
-    seq_hold(s->got.seq, false);
+    hold(&s->got, false);
     until_said(s, &s->got, PURITY_HOLD_AT);
     step(s, 5);
     expect(s, s->got.ids.len == PURITY_HOLD_AT, "it spoke while it was held");
     expect(s, !beside->over, "the neighbour was gone");
-    seq_hold(s->got.seq, false);
+    hold(&s->got, false);
     until_over(s, &s->got);
 }
 

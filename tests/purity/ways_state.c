@@ -95,8 +95,8 @@ void run_other_lane(scene *s)
         h[i] = submit_other(s, &(other){.n_prompt = 8 + 30 * i, .n_new = 100});
         until_said(s, h[i], 1);
     }
-    seq_cancel(h[1]->seq); /* its lane and its pages are free, not as new */
-    seq_hold(h[2]->seq, true);
+    cancel(h[1]); /* its lane and its pages are free, not as new */
+    hold(h[2], true);
     step(s, 1);
     tested(s, NULL);
     step(s, 1);
@@ -129,7 +129,7 @@ static heard *elder(scene *s, int32_t n_new)
     heard *h = submit_other(s, &(other){.n_prompt = 32, .n_new = n_new});
     until_said(s, h, GEN_WATERMARK_TOKENS);
     expect(s, !h->over, "the elder neighbour is gone");
-    seq_hold(h->seq, true);
+    hold(h, true);
     step(s, 1);
     return h;
 }
@@ -137,7 +137,7 @@ static heard *elder(scene *s, int32_t n_new)
 /* The elder goes on, and takes a page. */
 static void preempt(scene *s, heard *by, uint64_t times)
 {
-    seq_hold(by->seq, false);
+    hold(by, false);
     for (int i = 0; stats_of(s).preemptions < times && !by->over && !s->got.over && i < 200; i++) {
         step(s, 1);
     }
@@ -189,21 +189,19 @@ void run_parked_twice(scene *s)
     heard *by = elder(s, 110); /* five pages */
     heard *third = submit_other(s, &(other){.n_prompt = 8, .n_new = 22});
     until_said(s, third, 20);
-    seq_hold(third->seq, true);
+    hold(third, true);
     tested(s, NULL);
     until_said(s, &s->got, PURITY_HOLD_AT);
     preempt(s, by, 1);
-    seq_hold(by->seq, true);
-    seq_hold(third->seq, false);
+    hold(by, true);
+    hold(third, false);
     for (int i = 0; stats_of(s).parked > 0 && i < 2000; i++) {
         step(s, 1);
     }
     expect(s, third->over && stats_of(s).parked == 0 && !s->got.over, "it is not back");
-    if (!s->got.over) {
-        seq_hold(s->got.seq, true);
-        preempt(s, by, 2);
-        seq_hold(s->got.seq, false);
-    }
+    hold(&s->got, true);
+    preempt(s, by, 2);
+    hold(&s->got, false);
     until_over(s, &s->got);
     expect(s, s->got.result.preemptions == 2, "not preempted twice");
 }
