@@ -33,6 +33,20 @@ static const frame_stats *stats_of(loop_rig *r)
     return &f->stats;
 }
 
+/* Until so many texts in all are prepared. */
+static void wait_for_texts(loop_rig *r, uint64_t n)
+{
+    status_snapshot s;
+    for (int tries = 0; tries < 10000; tries++) {
+        status_page_read(r->page, &s);
+        if (s.row[STATUS_ROW_PREPARED] >= n) {
+            return;
+        }
+        bell_wait(&r->bell, &r->halt, 10);
+    }
+    fail_msg("%llu texts are prepared", (unsigned long long)s.row[STATUS_ROW_PREPARED]);
+}
+
 static void start(loop_rig *r)
 {
     loop_rig_start_writer(r);
@@ -135,6 +149,8 @@ static void test_preemptions_are_told(void **state)
     start(&r);
     loop_rig_send(&r, "{\"id\":\"x\",\"op\":\"generate\",\"prompt\":\"" PROMPT_61 "\"}");
     loop_rig_send(&r, "{\"id\":\"y\",\"op\":\"generate\",\"prompt\":\"" PROMPT_61 "\"}");
+    loop_rig_turns(&r, 1);
+    wait_for_texts(&r, 2);
     loop_rig_run(&r);
     loop_rig_hear(&r);
     int32_t n = reply_of(&r, "x", LONG_REPLY)->preemptions + reply_of(&r, "y", LONG_REPLY)->preemptions;
@@ -250,14 +266,14 @@ static void test_priority(void **state)
         send_prior(&r, sent[i].id, sent[i].priority, "");
         if (i == 1) { /* these two run before the others are read */
             loop_rig_turns(&r, 1);
-            loop_rig_wait_prepared(&r);
+            wait_for_texts(&r, 2);
             loop_rig_turns(&r, 2);
         }
     }
     loop_rig_turns(&r, 1);
     assert_true(r.tasks.n_begun > TASKS_BEGUN_PER_LANE * RIG_LANES); /* for their priority */
     assert_true(r.tasks.n_begun <= TASKS_URGENT_PER_LANE * RIG_LANES);
-    loop_rig_wait_prepared(&r);
+    wait_for_texts(&r, r.tasks.n_begun);
     loop_rig_run(&r);
     loop_rig_hear(&r);
     for (size_t i = 0; i + 1 < N_OF(want); i++) {
