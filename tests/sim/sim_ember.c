@@ -57,8 +57,7 @@ static const char *const questions[] = {
     "Name three colours.",
     "Who are you?",
     "\xC3\xA9\xE2\x82\xAC \xED\x95\x9C",
-    "Write a list of animals, then a list of plants, then tell me which of them you like best and why that "
-    "is so.",
+    "Write a list of animals, then a list of plants, then tell me which you like best and why.",
 };
 #define N_QUESTIONS (sizeof questions / sizeof questions[0])
 
