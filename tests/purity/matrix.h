@@ -93,6 +93,7 @@
     X(low_priority, "others that came later go first", .cfg.max_sequences = 2)                              \
     X(high_priority, "it goes before others that came earlier", .cfg.max_sequences = 2)                     \
     X(behind_long, "a long prompt is in its middle when it comes", .cfg.max_step_ns = 60 * PURITY_ROW_NS)   \
+    X(scored, "its own prompt wants logits of every row")                                                   \
     X(said_again, "what was said is scored as a prompt")
 
 #define PURITY_PARK_BYTES ((size_t)1 << 30)

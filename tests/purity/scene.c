@@ -74,11 +74,23 @@ static void submit(scene *s, const gen_request *r, heard *h)
     }
 }
 
+static void on_prompt_probs(void *ctx, const sampler_out *probs, size_t n)
+{
+    heard *h = ctx;
+    for (size_t i = 0; i < n; i++) {
+        heard_keep(&h->said, &probs[i]);
+    }
+}
+
 static void submit_tested(scene *s, session *in, int32_t priority)
 {
     gen_request r = ask_request(&s->q, &s->got);
     r.session = in;
     r.priority = priority;
+    if (s->scored) {
+        r.prompt_logprobs = SAMPLER_MAX_TOP_LOGPROBS;
+        r.sink.prompt_probs = on_prompt_probs;
+    }
     ask_end(&r, &s->got, &s->judged, s->reference, &s->stop_id);
     submit(s, &r, &s->got);
 }
@@ -91,14 +103,6 @@ void tested(scene *s, session *in)
 void tested_with_priority(scene *s, int32_t priority)
 {
     submit_tested(s, NULL, priority);
-}
-
-static void on_prompt_probs(void *ctx, const sampler_out *probs, size_t n)
-{
-    heard *h = ctx;
-    for (size_t i = 0; i < n; i++) {
-        heard_keep(&h->said, &probs[i]);
-    }
 }
 
 heard *submit_other(scene *s, const other *o)

@@ -24,6 +24,7 @@ typedef struct scene {
     session *sessions[SCENE_MAX_SESSIONS];
     size_t n_sessions;
     int32_t stop_id;
+    bool scored;   /* the request asks about its prompt, too */
     char why[200]; /* "" while all is as it should be */
 } scene;
 

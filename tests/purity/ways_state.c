@@ -206,6 +206,15 @@ void run_parked_twice(scene *s)
     expect(s, s->got.result.preemptions == 2, "not preempted twice");
 }
 
+void run_scored(scene *s)
+{
+    s->scored = true;
+    submit_other(s, &(other){.n_prompt = 40, .n_new = 100});
+    tested(s, NULL);
+    until_over(s, &s->got);
+    expect(s, s->got.said.len == (s->q.n_prompt - 1) * ASK_PROBS, "its prompt was not scored");
+}
+
 /* A reply that is scored as a prompt has the bits that it had when it was drawn. */
 void run_said_again(scene *s)
 {
