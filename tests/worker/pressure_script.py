@@ -94,7 +94,7 @@ class Pressure(Case):
         return head
 
     X = gen("x", 61, max_new_tokens=3000)
-    Y = gen("y", 3000, max_new_tokens=1050)  # 127 pages of 128
+    Y = gen("y", 2000, max_new_tokens=2050)  # 127 pages of 128
 
     def test_a_paused_one_gives_way(self):
         """EMIT_WAIT keeps its pages until a neighbour needs them; it then goes on where it was."""
@@ -134,7 +134,7 @@ class Pressure(Case):
         for end in "cancelled", "timeout":
             self.pause(w, {**self.X, "deadline_ms": 8000 if end == "timeout" else 1 << 40})
             w.send(self.Y)
-            self.assertEqual(w.recv_ids("y")[2]["completion_tokens"], 1050)
+            self.assertEqual(w.recv_ids("y")[2]["completion_tokens"], 2050)
             if end == "cancelled":
                 self.assertEqual(self.stats(w)["parked"], 1)
                 w.send({"id": "x", "op": "cancel"})
