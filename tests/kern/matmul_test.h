@@ -236,7 +236,7 @@ static inline mm_act mm_act_of(const kern_table *t, gguf_type type, const float 
                                guard_side side)
 {
     mm_act g = mm_act_new(kern_act_kind_of(type), m, k, side);
-    uint8_t bad[256] = {0};
+    uint8_t bad[1024] = {0};
     assert_true(m <= sizeof bad);
     kern_act_rows(t, &g.a, x, 0, m, bad);
     for (size_t r = 0; r < m; r++) {

@@ -195,9 +195,11 @@ static void test_many_rows(void **state)
     (void)state;
     uint64_t rng = 31;
     for (size_t i = 0; i < MM_TYPE_COUNT; i += CASE_STEP) {
-        shape s = {.type = mm_types[i], .n = 35, .k = 32768, .m = 37, .side = GUARD_END};
+        shape s = {.type = mm_types[i], .n = 19, .k = 32768, .m = 37, .side = GUARD_END};
         shape_check(&s, &rng);
         s = (shape){.type = mm_types[i], .n = 32, .k = 256, .m = 150, .side = GUARD_START};
+        shape_check(&s, &rng);
+        s = (shape){.type = mm_types[i], .n = 35, .k = 256, .m = 520, .side = GUARD_END};
         shape_check(&s, &rng);
     }
 }
