@@ -38,20 +38,53 @@ static session *oldest_idle(const engine *en, const session *except, bool with_p
     return oldest;
 }
 
-/* Makes sure of n_pages beyond what is promised; false, and nothing changed, if that cannot be had now. */
-static bool make_room(engine *en, size_t n_pages, const session *except)
+/* Parks the one that gives way, of those that are held or of all; false if there is none. */
+static bool preempt_one(engine *en, bool only_held, uint64_t now_ns)
+{
+    for (size_t i = 0; i < en->n_active; i++) {
+        const sequence *s = en->active[i];
+        en->running[i] = (policy_running){.n_generated = sequence_generated(s),
+                                          .admitted = s->admitted,
+                                          .immune = sequence_generated(s) < s->immune_until,
+                                          .held = s->held,
+                                          .can_be_parked = sequence_can_park(s) && (s->held || !only_held)};
+    }
+    size_t pick = policy_victim(en->running, en->n_active);
+    if (pick == POLICY_NONE) {
+        return false;
+    }
+    sequence_park(en->active[pick], now_ns);
+    en->active[pick]->step_rows = 0;
+    return true;
+}
+
+/* Whether n_pages beyond what is promised can be had now. Idle sessions give way, and for one that comes in also those
+ * who compute nothing because their readers do not read. */
+static bool has_room(const engine *en, size_t n_pages, const session *except, bool comes_in)
 {
     size_t in_reach = page_pool_available(en->pages) - en->promised_pages;
     for (const session *s = en->sessions; s && in_reach < n_pages; s = s->next) {
         in_reach += s != except && !s->active ? session_pages(s) : 0;
     }
-    if (in_reach < n_pages) {
-        return false;
+    for (size_t i = 0; i < en->n_active && comes_in && in_reach < n_pages; i++) {
+        const sequence *s = en->active[i];
+        in_reach += s->held && sequence_can_park(s) ? s->kv->n_pages + s->promised_pages : 0;
     }
+    return in_reach >= n_pages;
+}
+
+/* Makes sure of them; has_room was true. */
+static void make_room(engine *en, size_t n_pages, const session *except, uint64_t now_ns)
+{
     while (page_pool_available(en->pages) - en->promised_pages < n_pages) {
-        session_reclaim(oldest_idle(en, except, true));
+        session *idle = oldest_idle(en, except, true);
+        if (idle) {
+            session_reclaim(idle);
+        } else if (!preempt_one(en, true, now_ns)) {
+            assert(!"they were counted");
+            return;
+        }
     }
-    return true;
 }
 
 /* Whether a lane that is taken now will be free by itself some day. */
@@ -113,9 +146,10 @@ static bool resume_parked(engine *en, uint64_t now_ns)
     bool late = false;
     while ((s = next_parked(en)) != NULL) {
         size_t need = resident_pages_for(sequence_reserves(s));
-        if (!make_room(en, need, NULL)) {
+        if (!has_room(en, need, NULL, true)) {
             break;
         }
+        make_room(en, need, NULL, now_ns);
         sequence_resume(s, need);
     }
     for (size_t i = 0; i < en->n_active; i++) {
@@ -150,13 +184,14 @@ static bool try_admit(engine *en, sequence *s, uint64_t now_ns)
     size_t kept = resident_pages_for(reuse);
     size_t freed = s->session ? session_pages(s->session) - kept : 0; /* given back by the reset */
     size_t need = resident_pages_for(sequence_reserves(s));
-    size_t more = need - kept;
-    if (more > freed && !make_room(en, more - freed, s->session)) {
+    size_t more = need - kept > freed ? need - kept - freed : 0;
+    if (!has_room(en, more, s->session, true)) {
         return false;
     }
     lane *l;
     status st = lane_for(en, s, &l);
     if (st == ST_OK) {
+        make_room(en, more, s->session, now_ns);
         sequence_admit(s, l, reason, reuse, need, now_ns);
     } else if (st != ST_CAPACITY && en->n_active == 0) { /* nobody will give memory back */
         err e;
@@ -343,27 +378,6 @@ static void share_rows(engine *en)
     }
 }
 
-/* Parks the one that gives way; NULL if there is none. */
-static sequence *preempt_one(engine *en, uint64_t now_ns)
-{
-    for (size_t i = 0; i < en->n_active; i++) {
-        const sequence *s = en->active[i];
-        en->running[i] = (policy_running){.n_generated = sequence_generated(s),
-                                          .admitted = s->admitted,
-                                          .immune = sequence_generated(s) < s->immune_until,
-                                          .held = s->held,
-                                          .can_be_parked = sequence_can_park(s)};
-    }
-    size_t pick = policy_victim(en->running, en->n_active);
-    if (pick == POLICY_NONE) {
-        return NULL;
-    }
-    sequence *victim = en->active[pick];
-    sequence_park(victim, now_ns);
-    victim->step_rows = 0;
-    return victim;
-}
-
 /* One that has said all and waits for its reader, with its pages; NULL if there is none. */
 static sequence *held_tail(const engine *en)
 {
@@ -380,13 +394,14 @@ static void secure_pages(engine *en, sequence *s, uint64_t now_ns)
 {
     while (s->step_rows > 0) {
         size_t more = sequence_short_of(s, s->step_rows);
-        if (more == 0 || make_room(en, more, s->session)) {
+        if (more == 0 || has_room(en, more, s->session, false)) {
+            make_room(en, more, s->session, now_ns);
             status st = sequence_cover(s, s->step_rows);
             assert(st == ST_OK);
             (void)st;
             return;
         }
-        if (preempt_one(en, now_ns)) {
+        if (preempt_one(en, false, now_ns)) {
             continue;
         }
         sequence *sealed = s->state == SEQ_TAIL ? s : held_tail(en);

@@ -184,6 +184,31 @@ static void test_preempt_session(void **state)
     crowd_close(&c, 2);
 }
 
+/* A reader that does not read keeps nobody out: its reply gives its pages to one that wants to come in. */
+static void test_held_gives_way(void **state)
+{
+    static crowd c;
+    rig_config cfg = rig_config_default();
+    cfg.n_pages = 12;
+    cfg.n_ctx = 384;
+    cfg.park_bytes = 1 << 20;
+    crowd_open(&c, &cfg);
+    crowd_add(&c, 0, 200, 30);
+    while (c.l[0].ids.len < 5) {
+        rig_step(&c.r);
+    }
+    seq_hold(c.l[0].seq, true);
+    crowd_add(&c, 1, 250, 20);
+    while (!log_over(&c.l[1])) {
+        assert_true(engine_step(c.r.en));
+    }
+    assert_false(log_over(&c.l[0]));
+    assert_int_equal(rig_stats(&c.r).preemptions, 1);
+    seq_hold(c.l[0].seq, false);
+    rig_drain(&c.r);
+    crowd_close(&c, 2);
+}
+
 /* A larger priority is admitted first; one that has waited longer gains on it. */
 static void test_priority(void **state)
 {
@@ -279,10 +304,10 @@ static void test_plans(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_preempt),    cmocka_unit_test(test_preempt_prompt),
-        cmocka_unit_test(test_cut_parked), cmocka_unit_test(test_preempt_session),
-        cmocka_unit_test(test_priority),   cmocka_unit_test(test_lanes_of_sessions),
-        cmocka_unit_test(test_plans),
+        cmocka_unit_test(test_preempt),           cmocka_unit_test(test_preempt_prompt),
+        cmocka_unit_test(test_cut_parked),        cmocka_unit_test(test_preempt_session),
+        cmocka_unit_test(test_held_gives_way),    cmocka_unit_test(test_priority),
+        cmocka_unit_test(test_lanes_of_sessions), cmocka_unit_test(test_plans),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

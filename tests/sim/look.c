@@ -98,6 +98,17 @@ static const life *eldest_of(const world *w)
 
 #define WHO(w, l) ((size_t)((l) - (w)->lives))
 
+/* Somebody came in or back in this step: for that only those give way who are held. */
+static bool anybody_came_in(const world *w)
+{
+    for (size_t i = 0; i < w->s->n_requests; i++) {
+        if (was_admitted(&w->lives[i]) || was_resumed(&w->lives[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Fewest generated tokens, then admitted last; the immune behind all others; never the eldest. */
 static void gave_way_justly(const world *w, const life *v, const life *eldest)
 {
@@ -106,7 +117,8 @@ static void gave_way_justly(const world *w, const life *v, const life *eldest)
     }
     for (size_t i = 0; i < w->s->n_requests; i++) {
         const life *c = &w->lives[i];
-        if (c == eldest || !could_give_way(c) || was_parked(c)) {
+        bool spared = v->before.held && !c->before.held && anybody_came_in(w);
+        if (c == eldest || spared || !could_give_way(c) || was_parked(c)) {
             continue;
         }
         bool fewer = c->before.n_generated < v->before.n_generated ||
@@ -124,6 +136,9 @@ static void no_more_than_needed(const world *w, size_t n_victims)
 {
     engine_stats st;
     size_t most = 0;
+    if (w->memory_failed) {
+        return; /* the one that pages were made free for did not get its lane */
+    }
     for (size_t i = 0; i < w->s->n_requests; i++) {
         const life *l = &w->lives[i];
         if (l->before.there && !l->now.there) {
