@@ -78,7 +78,7 @@
     X(parked_kept, "preempted, pages kept aside", .beside_pages = 3, .cfg.park_bytes = PURITY_PARK_BYTES)   \
     X(parked_dropped, "preempted, pages computed again", .beside_pages = 3)                                 \
     X(parked_early, "preempted as soon as it has begun", .beside_pages = 3)                                 \
-    X(parked_twice, "preempted when it is back, too", .beside_pages = 4,                                    \
+    X(parked_twice, "preempted when it is back, too", .beside_pages = 3,                                    \
       .cfg.park_bytes = PURITY_PARK_BYTES)                                                                  \
     X(parked_session, "preempted in a session that gave it a prefix", .beside_pages = 3,                    \
       .cfg.park_bytes = PURITY_PARK_BYTES)                                                                  \

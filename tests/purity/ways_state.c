@@ -183,24 +183,26 @@ void run_parked_session(scene *s)
     expect(s, (size_t)s->got.result.reused_tokens == s->q.n_turn + s->q.n_reply, "not as many tokens reused");
 }
 
-/* A third one makes room for it to come back, and the elder takes a page again. */
+static void step_until_preempted(scene *s, uint64_t n)
+{
+    for (int i = 0; stats_of(s).preemptions < n && i < 2000; i++) {
+        step(s, 1);
+    }
+    expect(s, stats_of(s).preemptions == n && !s->got.over, "nobody gave way");
+}
+
+/* The elder is held, so it comes back in the elder's place; then it is held, and the elder comes back in its place. */
 void run_parked_twice(scene *s)
 {
-    heard *by = elder(s, 110); /* five pages */
-    heard *third = submit_other(s, &(other){.n_prompt = 8, .n_new = 22});
-    until_said(s, third, 20);
-    hold(third, true);
+    heard *by = elder(s, 96);
     tested(s, NULL);
     until_said(s, &s->got, PURITY_HOLD_AT);
     preempt(s, by, 1);
     hold(by, true);
-    hold(third, false);
-    for (int i = 0; stats_of(s).parked > 0 && i < 2000; i++) {
-        step(s, 1);
-    }
-    expect(s, third->over && stats_of(s).parked == 0 && !s->got.over, "it is not back");
+    step_until_preempted(s, 2);
     hold(&s->got, true);
-    preempt(s, by, 2);
+    hold(by, false);
+    step_until_preempted(s, 3);
     hold(&s->got, false);
     until_over(s, &s->got);
     expect(s, s->got.result.preemptions == 2, "not preempted twice");
