@@ -520,7 +520,7 @@ bool engine_step(engine *en)
     uint64_t begun_ns = clock_mono_ns(en->cfg.clock);
     step_shape shape = scheduler_shape(en, n);
     run_batch(en, en->order, n);
-    cost_model_observe(&en->cost, &shape, clock_mono_ns(en->cfg.clock) - begun_ns);
+    scheduler_learn(en, &shape, clock_mono_ns(en->cfg.clock) - begun_ns);
     counter_add(&en->count.steps, 1);
     return true;
 }

@@ -170,6 +170,8 @@ struct engine {
     cost_model cost;
     size_t largest_chunk;    /* rows of prompts in one step so far, as far as the cost model remembers */
     size_t steps_of_replies; /* since the last one with a prompt in it */
+    step_shape alone;        /* the last step of replies alone; no rows = there was none */
+    uint64_t alone_ns;       /* what such steps took */
     uint64_t step_no;
     uint64_t n_tickets, n_admitted, n_parked, n_looks; /* so far */
     engine_counters count;
@@ -211,6 +213,8 @@ bool scheduler_restore(engine *en);
 size_t scheduler_plan(engine *en, uint64_t now_ns);
 /* What this step costs, in the cost model's terms. */
 step_shape scheduler_shape(engine *en, size_t n_seqs);
+/* It took ns. */
+void scheduler_learn(engine *en, const step_shape *shape, uint64_t ns);
 
 /*
  * sequence.c: the arrows

@@ -60,7 +60,8 @@ size_t policy_shorter(const size_t *want, size_t n, size_t last)
 {
     size_t best = POLICY_NONE;
     for (size_t i = 0; i < n; i++) {
-        bool after = last == POLICY_NONE || want[i] > want[last] || (want[i] == want[last] && i > last);
+        size_t than = last == POLICY_NONE ? 0 : want[last];
+        bool after = last == POLICY_NONE || want[i] > than || (want[i] == than && i > last);
         if (after && (best == POLICY_NONE || want[i] < want[best])) {
             best = i;
         }

@@ -6,7 +6,8 @@
 
 #include "engine/engine_int.h"
 
-#define ROWS_STEP 16
+#define ROWS_STEP   16
+#define ALONE_STEPS 8 /* of replies alone, that their time is a mean of */
 
 /* Sweeping: cancel and deadline, in every state */
 
@@ -30,8 +31,11 @@ static session *oldest_idle(const engine *en, const session *except, bool with_p
 {
     session *oldest = NULL;
     for (session *s = en->sessions; s; s = s->next) {
+        if (s == except || s->active) {
+            continue;
+        }
         bool has = with_pages ? session_pages(s) > 0 : s->lane != NULL;
-        if (s != except && !s->active && has && (!oldest || s->last_used < oldest->last_used)) {
+        if (has && (!oldest || s->last_used < oldest->last_used)) {
             oldest = s;
         }
     }
@@ -317,6 +321,22 @@ static size_t grant(const engine *en, allowance *a, sequence *s, size_t want, ui
     return n;
 }
 
+/* What the replies' step takes alone: as the model says, but not much more than such a step took when they were last
+ * alone and what has been added since, or a machine that stumbles would allow prompts more and more. */
+static uint64_t own_step(const engine *en, const step_shape *base)
+{
+    uint64_t own = cost_model_predict(&en->cost, base);
+    const step_shape *then = &en->alone;
+    if (then->rows == 0) {
+        return own;
+    }
+    double rows = base->rows > then->rows ? (double)(base->rows - then->rows) : 0;
+    double positions = base->positions > then->positions ? (double)(base->positions - then->positions) : 0;
+    uint64_t seen = en->alone_ns + en->alone_ns / 8;
+    seen += (uint64_t)(rows * en->cost.row_ns + positions * en->cost.read_ns);
+    return own < seen ? own : seen;
+}
+
 /* base: the replies' own rows. */
 static allowance allowance_of(const engine *en, const step_shape *base)
 {
@@ -327,8 +347,8 @@ static allowance allowance_of(const engine *en, const step_shape *base)
     size_t known = en->largest_chunk * 4 > ENGINE_FIRST_CHUNK ? en->largest_chunk * 4 : ENGINE_FIRST_CHUNK;
     a.rows = a.rows < known ? a.rows : known;
     if (base->rows > 0) { /* replies wait for about two of their own steps */
-        uint64_t own = cost_model_predict(&en->cost, base) * 2;
-        a.ns = own < a.ns ? own : a.ns;
+        uint64_t two = own_step(en, base) * 2;
+        a.ns = two < a.ns ? two : a.ns;
     }
     return a;
 }
@@ -442,6 +462,17 @@ size_t scheduler_plan(engine *en, uint64_t now_ns)
         n = plan_once(en, now_ns);
     } while (n == 0 && en->n_active < n_before);
     return n;
+}
+
+void scheduler_learn(engine *en, const step_shape *shape, uint64_t ns)
+{
+    cost_model_observe(&en->cost, shape, ns);
+    if (en->steps_of_replies == 0) {
+        return; /* there was a prompt in it */
+    }
+    bool same = en->alone.rows == shape->rows;
+    en->alone_ns = same ? en->alone_ns - en->alone_ns / ALONE_STEPS + ns / ALONE_STEPS : ns;
+    en->alone = *shape;
 }
 
 step_shape scheduler_shape(engine *en, size_t n_seqs)
