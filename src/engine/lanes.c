@@ -79,7 +79,7 @@ void lanes_free(lane_table *t)
         return;
     }
     assert(n_live(t) == 0);
-    for (size_t i = 0; i < t->high_water; i++) {
+    for (size_t i = 0; t->slots && i < t->high_water; i++) {
         if (t->slots[i].exists) {
             t->cfg.ops.destroy(t->cfg.ops.ctx, &t->slots[i].l);
         }

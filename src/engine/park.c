@@ -66,7 +66,7 @@ status park_save(park *p, const resident *kv, const page_pool *pool, park_image 
     }
     *img =
         (park_image){.bytes = bytes, .n_tokens = kv->ids.len, .n_pages = n_pages, .page_bytes = page_bytes};
-    for (size_t i = 0; i < n_pages; i++) {
+    for (size_t i = 0; bytes && i < n_pages; i++) {
         memcpy(bytes + i * page_bytes, kv->addrs[i], page_bytes);
     }
     p->used_bytes += total;

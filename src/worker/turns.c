@@ -1,5 +1,6 @@
 #include "worker/turns.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
@@ -63,6 +64,7 @@ void turns_free(turns *t)
 static entry **bucket_of(turns *t, const uint8_t *key)
 {
     uint64_t h;
+    assert(key);
     memcpy(&h, key, sizeof h); /* of a digest: as good as any hash of it */
     return &t->buckets[h % N_BUCKETS];
 }
