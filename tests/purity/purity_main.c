@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/sanitized.h"
 #include "purity/cover.h"
 #include "purity/scene.h"
 
@@ -72,6 +73,9 @@ static size_t number_of(const char *text)
     return n;
 }
 
+/* A watched build takes half an hour for all: it looks at memory, the others at bits. */
+#define SANITIZED_STRIDE 8
+
 int main(int argc, char **argv)
 {
     static tally t;
@@ -101,7 +105,8 @@ int main(int argc, char **argv)
         purity_case c;
         cover_round(&cov, r);
         for (; cover_next(&cov, c.at); number++) {
-            if (only == SIZE_MAX || only == number) {
+            bool skipped = SANITIZED && number % SANITIZED_STRIDE != 0;
+            if (only == number || (only == SIZE_MAX && !skipped)) {
                 run_one(&t, number, &c);
             }
             cover_mark(&cov, c.at);
