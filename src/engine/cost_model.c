@@ -130,7 +130,7 @@ size_t cost_model_rows(const cost_model *m, const step_shape *base, size_t posit
     while (low < high) {
         size_t n = high - (high - low) / 2;
         step_shape s = {.rows = base->rows + n, .positions = base->positions};
-        s.positions += (uint64_t)n * position + (uint64_t)n * (n + 1) / 2; /* the row at p reads p + 1 */
+        s.positions += step_positions(position, n);
         if (cost_model_predict(m, &s) <= budget_ns) {
             low = n;
         } else {

@@ -23,6 +23,12 @@ typedef struct step_shape {
     uint64_t positions; /* sum over the rows of the positions each attends to */
 } step_shape;
 
+/* Positions that n rows at adjacent positions from `first` on attend to: the row at p reads p + 1. */
+static inline uint64_t step_positions(size_t first, size_t n)
+{
+    return (uint64_t)n * first + (uint64_t)n * (n + 1) / 2;
+}
+
 typedef struct cost_model {
     double step_ns, row_ns, read_ns; /* what it believes now; >= 0 */
     /* private: weighted sums of the normal equations */

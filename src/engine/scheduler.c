@@ -288,11 +288,6 @@ static void limit_rows(engine *en)
     }
 }
 
-static uint64_t positions_of(size_t first, size_t n_rows)
-{
-    return (uint64_t)n_rows * first + (uint64_t)n_rows * (n_rows + 1) / 2;
-}
-
 /* What a step still has for prompts. */
 typedef struct allowance {
     step_shape shape; /* of what is in it already */
@@ -317,7 +312,7 @@ static size_t grant(const engine *en, allowance *a, sequence *s, size_t want, ui
     s->step_rows += n;
     a->rows -= n;
     a->shape.rows += n;
-    a->shape.positions += positions_of(at, n);
+    a->shape.positions += step_positions(at, n);
     return n;
 }
 
@@ -390,7 +385,7 @@ static void share_rows(engine *en)
             en->order[n++] = s;
         }
         base.rows += s->step_rows;
-        base.positions += positions_of(s->kv->ids.len, s->step_rows);
+        base.positions += step_positions(s->kv->ids.len, s->step_rows);
     }
     if (n > 0) {
         allowance a = allowance_of(en, &base);
@@ -444,7 +439,8 @@ static size_t plan_once(engine *en, uint64_t now_ns)
         sequence *s = en->active[i];
         size_t before = en->n_active;
         secure_pages(en, s, now_ns);
-        i += en->n_active == before; /* else somebody has left, and another may stand in this place */
+        i = en->n_active == before ? i + 1
+                                   : 0; /* somebody has left: places have moved; who has pages keeps them */
     }
     for (size_t i = 0; i < en->n_active; i++) {
         if (en->active[i]->step_rows > 0) {
@@ -482,7 +478,7 @@ step_shape scheduler_shape(engine *en, size_t n_seqs)
     for (size_t i = 0; i < n_seqs; i++) {
         const sequence *s = en->order[i];
         shape.rows += s->step_rows;
-        shape.positions += positions_of(s->kv->ids.len, s->step_rows);
+        shape.positions += step_positions(s->kv->ids.len, s->step_rows);
         chunk += s->state == SEQ_PREFILL ? s->step_rows : 0;
     }
     /* The cost model forgets in so many steps what prompts cost: they begin small again. */
