@@ -12,6 +12,7 @@
 #include "cmd/model_options.h"
 #include "cmd/read_text.h"
 #include "serve/serve.h"
+#include "text/reply_format.h"
 
 #define MAX_MODELS    ARG_MAX_TEXTS
 #define MAX_WORDS     64
@@ -23,7 +24,7 @@
 typedef struct serve_args {
     model_options_args load;
     arg_texts models;
-    const char *template_file;
+    const char *template_file, *tool_format;
     const char *host, *unix_path, *keys_path, *worker_cmd, *keepalive, *keepalive_kind;
     int64_t port, max_body, max_queue, max_respawns, max_sessions, slow_reader_s;
     double stall_s, grace_s, drain_s;
@@ -107,6 +108,9 @@ static void put_options(command *c, const serve_args *a)
     if (a->template_file) {
         add_text_option(c, "chat-template", a->template_file);
     }
+    if (a->tool_format) {
+        add_text_option(c, "tool-format", a->tool_format);
+    }
     if (a->max_sessions) {
         add_option(c, "max-sessions", a->max_sessions);
     }
@@ -168,7 +172,22 @@ static int foreign_workers(command *c, const serve_args *a)
     return EXIT_OK;
 }
 
-/* It is told here, not by a worker that cannot start, when the template cannot be read. */
+/* It is told here, not by a worker that cannot start, when there is no such format. */
+static int check_tool_format(const char *name)
+{
+    reply_style style;
+    if (name && !reply_style_by_name(name, &style)) {
+        fprintf(stderr, "hearth: --tool-format %.64s: must be one of", name);
+        for (int i = REPLY_NONE; i <= REPLY_FUNCTIONARY_V3_1; i++) {
+            fprintf(stderr, " %s", reply_style_name((reply_style)i));
+        }
+        fprintf(stderr, "\n");
+        return EXIT_USAGE;
+    }
+    return EXIT_OK;
+}
+
+/* The same of a template that cannot be read. */
 static int check_template(const char *file)
 {
     buf text = {0};
@@ -223,6 +242,7 @@ static int serve(const serve_args *a, command *c)
     int rc = model_options_instance(&a->load, KV_F16, &checked);
     rc = rc ? rc : read_keepalive(a, &cfg);
     rc = rc ? rc : check_template(a->template_file);
+    rc = rc ? rc : check_tool_format(a->tool_format);
     rc = rc ? rc : a->worker_cmd ? foreign_workers(c, a) : own_workers(c, a);
     if (rc != EXIT_OK) {
         return rc;
@@ -260,6 +280,8 @@ int cmd_serve(int argc, char **argv)
         {"model", 'm', ARG_TEXTS, &a.models, 0, 0, "FILE  a model: a path, or a name in the model folder; may be given several times"},
         MODEL_LOAD_ROWS(a.load),
         {"chat-template", 0, ARG_TEXT, &a.template_file, 0, 0, "FILE  a Jinja template in place of the models' own"},
+        {"tool-format", 0, ARG_TEXT, &a.tool_format, 0, 0,
+         "NAME  how replies spell tool calls, whatever the template looks like"},
         {"max-sessions", 0, ARG_INT, &a.max_sessions, 1, 65536, "N  requests that run at once, per model (8)"},
         {"host", 0, ARG_TEXT, &a.host, 0, 0, "ADDRESS  to listen on (127.0.0.1)"},
         {"port", 'p', ARG_INT, &a.port, 0, 65535, "N  to listen on (8080; 0: any free one)"},

@@ -41,6 +41,7 @@ int cmd_worker(int argc, char **argv)
 {
     model_options_args model = {0};
     const char *model_path = NULL, *tokenizer_path = NULL, *prefix = NULL, *template_file = NULL;
+    const char *tool_format = NULL;
     int64_t max_sessions = WORKER_DEFAULT_SESSIONS; /* its range is worker_run's to check */
     int64_t slow_reader_s = WORKER_SLOW_READER_MS / 1000;
     bool no_warm = false, no_sandbox = false;
@@ -54,6 +55,7 @@ int cmd_worker(int argc, char **argv)
         {"prefix-ids", 0, ARG_TEXT, &prefix, 0, 0, "IDS  token ids before every prompt"},
         {"chat-template", 0, ARG_TEXT, &template_file, 0, 0,
          "FILE  a Jinja template in place of the model's"},
+        {"tool-format", 0, ARG_TEXT, &tool_format, 0, 0, "NAME  how replies spell tool calls: hermes …"},
         {"slow-reader-timeout", 0, ARG_INT, &slow_reader_s, 1, 1000000,
          "SECONDS  after which a paused request ends (120)"},
         {"model_path", 0, ARG_TEXT, &model_path, 0, 0, "FILE  the same as --model"},
@@ -85,6 +87,7 @@ int cmd_worker(int argc, char **argv)
     rc = rc || !template_file ? rc : read_template(template_file, &source);
     if (rc == EXIT_OK) {
         cfg.chat_template = template_file ? buf_str(&source) : NULL;
+        cfg.tool_format = tool_format;
         cfg.max_sessions = (int32_t)max_sessions;
         cfg.warm = !no_warm;
         cfg.sandbox = !no_sandbox;

@@ -103,6 +103,11 @@ bool chat_template_is_builtin(const chat_template *t)
     return t->builtin;
 }
 
+void chat_template_set_style(chat_template *t, reply_style style)
+{
+    t->format = reply_format_of(style);
+}
+
 const reply_format *chat_template_format(const chat_template *t)
 {
     return &t->format;

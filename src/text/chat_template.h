@@ -45,6 +45,8 @@ typedef struct chat_template chat_template;
 status chat_template_new(const char *source, size_t len, const tokenizer *tok, chat_template **out, err *e);
 void chat_template_free(chat_template *t);
 bool chat_template_is_builtin(const chat_template *t);
+/* Replies spell calls and reasoning in that style, whatever the template looks like. Before another thread has it. */
+void chat_template_set_style(chat_template *t, reply_style style);
 /* How its replies spell calls and reasoning. */
 const reply_format *chat_template_format(const chat_template *t);
 

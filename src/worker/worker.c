@@ -126,11 +126,19 @@ static status load_template(worker *w, const worker_config *cfg, err *e)
 {
     const char *own = instance_describe(w->model)->chat_template;
     const char *source = cfg->chat_template ? cfg->chat_template : own;
+    reply_style style;
+    if (cfg->tool_format && !reply_style_by_name(cfg->tool_format, &style)) {
+        return err_set(e, ST_INVALID_FIELD, "tool_format", "there is no tool format \"%.64s\"",
+                       cfg->tool_format);
+    }
     status st =
         chat_template_new(source, strlen(source), instance_tokenizer(w->model), &w->chat, &w->chat_error);
     if (st != ST_OK && (cfg->chat_template || st == ST_NOMEM)) {
         *e = w->chat_error;
         return st;
+    }
+    if (st == ST_OK && cfg->tool_format) {
+        chat_template_set_style(w->chat, style);
     }
     if (st != ST_OK) {
         log_emit(LOG_WARN, "worker", "event=chat_template_broken error=\"%s\"", w->chat_error.msg);

@@ -40,6 +40,7 @@ typedef struct worker_config {
     const int32_t *prefix_ids; /* before every prompt */
     size_t n_prefix_ids;
     const char *chat_template; /* in place of the model's; NULL = the model's, or the built-in one */
+    const char *tool_format;   /* a name of text/reply_format.h; NULL = what the template looks like */
     instance_options instance; /* max_sequences and warm are taken from above */
     int in_fd, out_fd;         /* the caller's; one socket may be both */
     const char *control_fd;    /* what the environment calls the cancel pipe; NULL = there is none */

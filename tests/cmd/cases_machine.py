@@ -123,7 +123,7 @@ class Worker(Case):
             frames = self.frames(*HEARTH, "worker", "-m", name, rc=1)
             self.assertEqual([f["code"] for f in frames], ["load_failed"])
             self.assertIn(str(name), frames[0]["error"])
-        for args in (["--max-sessions", "0"], ["--prefix-ids", "1 300"], ["-c", "513"]):
+        for args in (["--max-sessions", "0"], ["--prefix-ids", "1 300"], ["-c", "513"], ["--tool-format", "Hermes"]):
             frames = self.frames(*HEARTH, "worker", "-m", MODELS["bpe"], *args, rc=1)
             self.assertEqual([f["code"] for f in frames], ["load_failed"])
 

@@ -207,6 +207,17 @@ class Kept(EmberCase):
         self.assertGreaterEqual(called, len(CITIES))
         w.finish()
 
+    def test_tool_format(self):
+        """--tool-format: what the template looks like counts no more. Ember calls as Hermes does."""
+        ask = user("What is the weather in Paris?")
+        for name, called in (("hermes", 1), ("mistral", 0)):
+            w = self.ember("--tool-format", name)
+            said = [ask]
+            _, calls, _, done = self.talk(w, said, tools=TOOLS, max_new_tokens=60)
+            self.assertEqual((len(calls), done["reason"]), (called, "tool_calls" if called else "stop"))
+            self.assertEqual("<tool_call>" in said[1]["content"], not called)
+            w.finish()
+
     def test_arguments_come_back_in_another_way(self):
         """As an object, with other spaces, under another id: the text is the template's, and so the same."""
         w = self.ember()
