@@ -21,7 +21,7 @@
  *
  * Order. Waiting requests are admitted by priority, age and order (engine/policy.h). One that does not fit now may
  * be passed for a while, never for ever. Prompts are computed in chunks by time: a step that holds replies back
- * takes at most about twice what their own step takes, and none more than max_step_ns, one row apart.
+ * takes at most about 1.75 times what their own step takes, and none more than max_step_ns, one row apart.
  *
  * Pages. Admission reserves the prompt and up to GEN_WATERMARK_TOKENS of the reply. When a reply outgrows what
  * was reserved and no page is free, idle sessions are emptied, then one sequence is preempted: its pages are

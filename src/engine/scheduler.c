@@ -341,9 +341,10 @@ static allowance allowance_of(const engine *en, const step_shape *base)
     }
     size_t known = en->largest_chunk * 4 > ENGINE_FIRST_CHUNK ? en->largest_chunk * 4 : ENGINE_FIRST_CHUNK;
     a.rows = a.rows < known ? a.rows : known;
-    if (base->rows > 0) { /* replies wait for about two of their own steps */
-        uint64_t two = own_step(en, base) * 2;
-        a.ns = two < a.ns ? two : a.ns;
+    if (base->rows >
+        0) { /* replies wait for about two of their own steps; a machine's jitter goes on top of it */
+        uint64_t own = own_step(en, base), most = own + own * 3 / 4;
+        a.ns = most < a.ns ? most : a.ns;
     }
     return a;
 }

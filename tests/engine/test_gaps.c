@@ -232,11 +232,11 @@ static void step_on(town *t)
     }
 }
 
-/* Steps that 20 rows may take: beside a long prompt that is at `depth` they have three quarters of what a second normal
- * step has room for, or what one row of the long one leaves; one row at least. */
+/* Steps that 20 rows may take: beside a long prompt that is at `depth` they have three quarters of what a prompt may add to
+ * a normal step (three quarters of one), or what one row of the long one leaves; one row at least. */
 static unsigned enough_steps(const law *l, uint64_t normal, int32_t depth)
 {
-    double own = l->row + l->read * depth, spare = (double)normal / 1000;
+    double own = l->row + l->read * depth, spare = 0.75 * (double)normal / 1000;
     double rows = (spare - (own > spare / 4 ? own : spare / 4)) / (l->row + l->read * N_SHORT) - 1;
     return 3 + (unsigned)(N_SHORT / (rows > 1 ? rows : 1));
 }

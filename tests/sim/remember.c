@@ -25,12 +25,15 @@ static size_t reusable(const memory *m, const int32_t *prompt, size_t n)
     return shared >= KV_PAGE_TOKENS ? shared : 0; /* prefix, mismatch */
 }
 
-/* Whether the one before it on its session was cut by this very step: nobody has seen what that left. */
+/* Whether the one before it on its session was cut by this very step, computed or only admitted: nobody has seen what
+ * that left. */
 static bool follows_at_once(const world *w, const life *l)
 {
     for (size_t i = 0; i < w->s->n_requests; i++) {
         const life *o = &w->lives[i];
-        if (o != l && o->r->session == l->r->session && o->begun && !o->in_batch && o->end_step == w->step) {
+        bool had_session = o->begun || (o->before.there && !o->before.queued);
+        if (o != l && o->r->session == l->r->session && had_session && !o->in_batch &&
+            o->end_step == w->step) {
             return true;
         }
     }
