@@ -17,6 +17,7 @@
 #define MAX_MODELS    ARG_MAX_TEXTS
 #define MAX_WORDS     64
 #define MAX_TIMEOUT_S 86400
+#define MAX_SESSION_TTL_S 31536000
 #define ID_BYTES      256
 #define MAX_OPTIONS   11
 #define OPTION_BYTES  (4096 + 32) /* --pack-dir=PATH */
@@ -26,8 +27,8 @@ typedef struct serve_args {
     arg_texts models;
     const char *template_file, *tool_format;
     const char *host, *unix_path, *keys_path, *worker_cmd, *keepalive, *keepalive_kind;
-    int64_t port, max_body, max_queue, max_respawns, max_sessions, slow_reader_s;
-    double stall_s, grace_s, drain_s;
+    int64_t port, max_body, max_queue, max_respawns, max_sessions, slow_reader_s, named_sessions;
+    double stall_s, grace_s, drain_s, session_ttl_s;
     bool no_sandbox;
 } serve_args;
 
@@ -261,6 +262,8 @@ static int serve(const serve_args *a, command *c)
     cfg.limits.cancel_grace_ms = (uint64_t)(a->grace_s * 1000);
     cfg.drain_ms = (uint64_t)(a->drain_s * 1000);
     cfg.slow_reader_s = (int)a->slow_reader_s;
+    cfg.session_ttl_ms = (uint64_t)(a->session_ttl_s * 1000);
+    cfg.max_sessions_per_key = (size_t)a->named_sessions;
     cfg.listening = print_listening;
     return serve_run(&cfg) == 0 ? EXIT_OK : EXIT_FAILED;
 }
@@ -273,6 +276,8 @@ int cmd_serve(int argc, char **argv)
                     .max_respawns = 5,
                     .slow_reader_s = SERVE_DEFAULT_SLOW_READER_S,
                     .stall_s = 30,
+                    .named_sessions = SERVE_DEFAULT_SESSIONS,
+                    .session_ttl_s = SERVE_DEFAULT_SESSION_TTL_S,
                     .grace_s = 2,
                     .drain_s = 3};
     /* clang-format off */
@@ -291,6 +296,8 @@ int cmd_serve(int argc, char **argv)
         {"max-queue", 0, ARG_INT, &a.max_queue, 1, 65536, "N  requests that wait, per model (256)"},
         {"stall-timeout", 0, ARG_FLOAT, &a.stall_s, 0.1, MAX_TIMEOUT_S, "SECONDS  without progress after which a worker is killed (30)"},
         {"cancel-grace", 0, ARG_FLOAT, &a.grace_s, 0.1, MAX_TIMEOUT_S, "SECONDS  a worker has to obey a cancel (2)"},
+        {"session-ttl", 0, ARG_FLOAT, &a.session_ttl_s, 0.1, MAX_SESSION_TTL_S, "SECONDS  after which a named session that nobody uses ends (3600)"},
+        {"max-sessions-per-key", 0, ARG_INT, &a.named_sessions, 1, 65536, "N  named sessions that each API key may have (256)"},
         {"slow-reader-timeout", 0, ARG_INT, &a.slow_reader_s, 1, MAX_TIMEOUT_S, "SECONDS  after which a reply that nobody reads ends (120)"},
         {"drain-timeout", 0, ARG_FLOAT, &a.drain_s, 0, MAX_TIMEOUT_S, "SECONDS  replies have to finish after SIGTERM (3)"},
         {"max-respawns", 0, ARG_INT, &a.max_respawns, 0, 1000000, "N  deaths of a worker without a token in between (5)"},

@@ -16,6 +16,9 @@ void answer_result_of(answer_result *out, const frame_done *d)
     out->cached_tokens = d->reused_prompt_tokens;
     out->reasoning_tokens = d->reasoning_tokens;
     out->preemptions = d->preemptions;
+    snprintf(out->miss_reason, sizeof out->miss_reason, "%s",
+             d->cache_miss_reason ? d->cache_miss_reason : "");
+    out->miss_at = d->cache_miss_at;
     out->queue_ms = d->queue_ms;
     out->ttft_ms = d->ttft_ms;
     out->prefill_ms = d->prefill_ms;
@@ -97,6 +100,19 @@ static void put_result(json_w *w, const answer_result *r)
     put_ms(w, "total_ms", r->total_ms);
     json_w_key(w, "preemptions");
     json_w_i64(w, r->preemptions);
+    if (r->reset_reason[0] != '\0') {
+        json_w_key(w, "session_reset_reason");
+        json_w_cstr(w, r->reset_reason);
+    }
+    if (r->miss_reason[0] != '\0') {
+        json_w_key(w, "cache_miss");
+        json_w_obj_open(w);
+        json_w_key(w, "at");
+        json_w_i64(w, r->miss_at);
+        json_w_key(w, "reason");
+        json_w_cstr(w, r->miss_reason);
+        json_w_obj_close(w);
+    }
 }
 
 void answer_put_own(json_w *w, const answer_result *results, size_t n)

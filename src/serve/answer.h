@@ -54,7 +54,10 @@ typedef struct answer_result { /* how a choice ended */
     char reason[16], guard[32];
     uint64_t seed; /* as on the wire */
     int32_t prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens;
-    int32_t preemptions; /* how often its pages served others */
+    int32_t preemptions;   /* how often its pages served others */
+    char reset_reason[16]; /* of a turn of a session: what became of what it held; "" = no session */
+    char miss_reason[16];  /* why not all that was known was at hand; "" = it was */
+    int32_t miss_at;       /* the first position that was computed though it was known */
     double queue_ms, ttft_ms, prefill_ms, decode_ms, total_ms;
 } answer_result;
 

@@ -25,21 +25,25 @@ static const generation_route chat = {"/v1/chat/completions", &chat_shape, &run_
 
 static const generation_route responses = {"/v1/responses", &responses_shape, &run_responses, responses_read};
 
+static void generate(const exchange *x, const generation_route *route)
+{
+    generation_run_start(x->api, route, x->conn, x->key, http_request_header(x->request, "x-hearth-session"),
+                         buf_str(&x->request->body), x->request->body.len);
+}
+
 static void post_completions(const exchange *x)
 {
-    generation_run_start(x->api, &completions, x->conn, x->key, buf_str(&x->request->body),
-                         x->request->body.len);
+    generate(x, &completions);
 }
 
 static void post_chat(const exchange *x)
 {
-    generation_run_start(x->api, &chat, x->conn, x->key, buf_str(&x->request->body), x->request->body.len);
+    generate(x, &chat);
 }
 
 static void post_responses(const exchange *x)
 {
-    generation_run_start(x->api, &responses, x->conn, x->key, buf_str(&x->request->body),
-                         x->request->body.len);
+    generate(x, &responses);
 }
 
 static void post_tokenize(const exchange *x)
@@ -193,10 +197,6 @@ void api_head(void *ctx, http_conn *c, const http_request *r)
         snprintf(message, sizeof message, "%s takes %s, not %s", route->path, allowed[route->methods],
                  method);
         refuse(c, 405, allowed[route->methods], message);
-    } else if (!route->open && http_request_header(r, "x-hearth-session")) {
-        err e;
-        err_set(&e, ST_UNSUPPORTED, "x-hearth-session", "x-hearth-session is not supported");
-        api_reply_err(c, &e);
     } else if (route->max_body > 0) {
         http_conn_limit_body(c, route->max_body);
     }

@@ -27,6 +27,7 @@
 #include "serve/models.h"
 #include "serve/request_table.h"
 #include "serve/serve.h"
+#include "serve/session_desk.h"
 
 typedef struct api_context {
     struct event_base *base;
@@ -34,6 +35,7 @@ typedef struct api_context {
     models *models;
     const keys *keys; /* NULL: no key is asked for, everybody is KEYS_ANONYMOUS */
     request_table *requests;
+    session_desk *sessions;
     metrics *metrics;
     uint64_t keepalive_ms; /* what a quiet stream is sent, and how often; 0 = nothing */
     sse_keepalive_kind keepalive_kind;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "serve/fields.h"
+#include "serve/session_names.h"
 
 #define ARENA_CHUNK_BYTES 4096
 #define MAX_BIAS          100 /* OpenAI's range */
@@ -271,15 +272,49 @@ static bool read_own(generation *g, const json *root, err *e)
     return ok;
 }
 
+static bool read_session_id(generation *g, const json *root, err *e)
+{
+    size_t len = 0;
+    return fields_text(root, "session_id", &g->session, &len, e) &&
+           (!g->session || session_name_good(g->session, len) ||
+            fields_refuse(e, "session_id", fields_get(root, "session_id"), SESSION_WANT_NAME));
+}
+
+bool generation_read_session(generation *g, const char *header, err *e)
+{
+    if (header && !session_name_good(header, strlen(header))) {
+        err_set(e, ST_INVALID_FIELD, "x-hearth-session", "x-hearth-session must be %s, not %.160s",
+                SESSION_WANT_NAME, header);
+        return false;
+    }
+    if (header && g->session && strcmp(header, g->session) != 0) {
+        err_set(e, ST_INVALID_FIELD, "session_id", "session_id and x-hearth-session differ: %s and %s",
+                g->session, header);
+        return false;
+    }
+    g->session = header ? header : g->session;
+    if (g->session && g->n > 1) {
+        err_set(e, ST_INVALID_FIELD, "n", "n must be 1 in a session, not %d", (int)g->n);
+        return false;
+    }
+    if (g->session && g->n_prompts > 1) {
+        err_set(e, ST_INVALID_FIELD, "prompt", "prompt must be one prompt in a session, not %zu",
+                g->n_prompts);
+        return false;
+    }
+    return true;
+}
+
 bool generation_read_shared(generation *g, err *e)
 {
     const json *root = json_root(g->doc);
     const char *user;
     size_t len;
     return fields_text(root, "model", &g->model, &g->model_len, e) &&
-           fields_text(root, "user", &user, &len, e) && read_n_and_seed(g, root, e) &&
-           read_sampling(&g->common, root, e) && read_stops(g, root, e) && read_stop_ids(g, root, e) &&
-           read_bias(g, root, e) && read_stream(g, root, e) && read_own(g, root, e);
+           fields_text(root, "user", &user, &len, e) && read_session_id(g, root, e) &&
+           read_n_and_seed(g, root, e) && read_sampling(&g->common, root, e) && read_stops(g, root, e) &&
+           read_stop_ids(g, root, e) && read_bias(g, root, e) && read_stream(g, root, e) &&
+           read_own(g, root, e);
 }
 
 void generation_default_sampling(wire_request *r, const json *root, const frame_sampling *s)

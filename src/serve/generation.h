@@ -5,8 +5,8 @@
  *
  * Shared fields: model, n, seed, temperature, top_p, top_k, min_p, repetition_penalty, presence_penalty,
  * frequency_penalty, logit_bias, min_tokens, ignore_eos, priority, repetition_guard, stop, stop_token_ids, stream,
- * stream_options (include_usage, include_obfuscation false), user (cannot affect the output, ignored), hearth.progress,
- * hearth.deadline_ms. Ranges stand in docs/http.md.
+ * stream_options (include_usage, include_obfuscation false), user (cannot affect the output, ignored), session_id,
+ * hearth.progress, hearth.deadline_ms. Ranges stand in docs/http.md.
  *
  * Choice i belongs to prompt i / n and has the seed that was asked for + i % n, so that each prompt of a list
  * is answered as if it had been sent alone.
@@ -43,6 +43,7 @@ typedef struct generation {
     size_t n_prompts;            /* chat: 1 */
     const char *model;           /* NULL = the default one */
     size_t model_len;
+    const char *session; /* a good name (session_names.h); NULL = none */
     bool stream, include_usage;
     bool echo;
     bool progress;
@@ -59,7 +60,8 @@ typedef struct generation {
 #define GENERATION_FIELDS                                                                              \
     "model", "n", "seed", "temperature", "top_p", "top_k", "min_p", "repetition_penalty",              \
         "presence_penalty", "frequency_penalty", "logit_bias", "min_tokens", "ignore_eos", "priority", \
-        "repetition_guard", "stop", "stop_token_ids", "stream", "stream_options", "user", "hearth"
+        "repetition_guard", "stop", "stop_token_ids", "stream", "stream_options", "user", "hearth",    \
+        "session_id"
 
 /* drawn_seed (1 … 2^63-1, as on the wire) is used if the body names none. Parses the body into *g, everything
  * at its default. ST_BAD_REQUEST, ST_NOMEM: g needs no release. */
@@ -67,6 +69,9 @@ status generation_begin(generation *g, wire_op op, const char *body, size_t len,
 void generation_release(generation *g);
 /* The shared fields, after n_prompts is known. False: *e says why. */
 bool generation_read_shared(generation *g, err *e);
+/* What the header X-Hearth-Session says, NULL = it is not there: the same as session_id in the body; both must agree.
+ * Then checks what a session asks for: one prompt and one choice. */
+bool generation_read_session(generation *g, const char *header, err *e);
 /* What the body does not say of sampling is as the model says. */
 void generation_adopt_sampling(generation *g, const frame_sampling *s);
 /* The same of a request; root NULL: of one that says nothing. */

@@ -48,13 +48,16 @@ typedef struct generation_run {
     model_service *service;        /* borrowed */
     http_conn *conn;               /* borrowed: until the answer is complete or `gone` */
     request_entry entry;
+    session_row *session; /* borrowed: a turn of it until the end; NULL = none */
     answer_head head;
     uint64_t created_ns;
     bool stream, include_usage, progress, echo, has_logprobs;
     bool failed;               /* memory was out: ends from the timer */
     bool slow;                 /* the client reads too slowly */
     bool has_first;            /* a token has come */
+    bool was_accepted;         /* by the worker: any choice */
     double temperature, top_p; /* in force */
+    int32_t priority;          /* in the daemon's queue */
     size_t shown_position;     /* in the last progress comment; SIZE_MAX = none yet */
     size_t per_prompt, n_choices, n_ended;
 

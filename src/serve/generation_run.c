@@ -22,8 +22,22 @@ static uint64_t now_ns(const generation_run *r)
 /*
  * Ends of a run.
  */
+static void end_turn(generation_run *r)
+{
+    const run_choice *c = &r->choices[0];
+    session_turn_end end = {.opened = r->was_accepted, .tokens = -1, .dirty = true};
+    if (r->session && r->entry.state == REQUEST_DONE && c->result.prompt_tokens > 0) {
+        end.tokens = (int64_t)c->result.prompt_tokens + c->result.completion_tokens;
+        end.dirty = strcmp(c->result.reason, "cancelled") == 0;
+    }
+    if (r->session) {
+        session_desk_end(r->api->sessions, r->session, &end);
+    }
+}
+
 static void run_free(generation_run *r)
 {
+    end_turn(r);
     request_table_end(r->api->requests, &r->entry);
     for (size_t i = 0; i < r->n_choices; i++) {
         buf_release(&r->choices[i].job.line);
@@ -163,7 +177,7 @@ void run_cut_all(generation_run *r)
 static void on_accepted(run_choice *c, const frame *f)
 {
     generation_run *r = c->run;
-    c->accepted = true;
+    c->accepted = r->was_accepted = true;
     if (r->entry.state == REQUEST_QUEUED) {
         r->entry.state = REQUEST_RUNNING;
         r->entry.started_ms = clock_wall_ms(r->api->clock);
@@ -249,6 +263,10 @@ static void on_frame(void *ctx, const frame *f)
     case FRAME_DONE:
         ensure_echo(c);
         answer_result_of(&c->result, &f->done);
+        if (c->run->session) {
+            snprintf(c->result.reset_reason, sizeof c->result.reset_reason, "%s",
+                     f->done.session_reset_reason);
+        }
         choice_ended(c);
         break;
     case FRAME_ERROR:
@@ -373,7 +391,7 @@ static status make_lines(generation_run *r, const generation *g, const char *job
         snprintf(c->job.id, sizeof c->job.id, "%s.%u", job_name, (unsigned)i);
         c->run = r;
         c->job.key = r->entry.key;
-        c->job.priority = g->common.priority;
+        c->job.priority = r->priority;
         c->job.deadline_ns = deadline_ns;
         c->job.on_frame = on_frame;
         c->job.on_lost = on_lost;
@@ -388,6 +406,30 @@ static status make_lines(generation_run *r, const generation *g, const char *job
         }
     }
     return st == ST_OK && g->echo ? run_echo_prepare(r, g, job_name, e) : st;
+}
+
+/* The session is the run's from here on, and keeps the order of its turns in the daemon's queue too. */
+static status begin_turn(generation_run *r, generation *g, err *e)
+{
+    buf name = {0};
+    r->priority = g->common.priority;
+    if (!g->session) {
+        return ST_OK;
+    }
+    status st = session_desk_begin(r->api->sessions, r->entry.key, r->service, g->session, &r->priority,
+                                    &r->session, e);
+    if (st == ST_OK) {
+        st = session_desk_put_name(r->api->sessions, r->entry.key, g->session, &name);
+        char *copy = st == ST_OK ? arena_alloc(&g->mem, name.len + 1) : NULL;
+        if (copy) {
+            memcpy(copy, name.data, name.len + 1);
+            g->common.session_id = (wire_string){copy, name.len};
+        } else {
+            st = err_set(e, ST_NOMEM, NULL, "out of memory");
+        }
+    }
+    buf_release(&name);
+    return st;
 }
 
 static status fill(generation_run *r, generation *g, err *e)
@@ -427,11 +469,12 @@ static status fill(generation_run *r, generation *g, err *e)
     if (!r->timer) {
         return err_set(e, ST_NOMEM, NULL, "out of memory");
     }
-    return make_lines(r, g, job_name, e);
+    status st = begin_turn(r, g, e);
+    return st == ST_OK ? make_lines(r, g, job_name, e) : st;
 }
 
 static status make_run(const api_context *api, const generation_route *route, http_conn *c, uint32_t key,
-                       const char *body, size_t len, generation_run **out, err *e)
+                       const char *session, const char *body, size_t len, generation_run **out, err *e)
 {
     generation g;
     uint64_t seed;
@@ -443,7 +486,7 @@ static status make_run(const api_context *api, const generation_route *route, ht
     if (st != ST_OK) {
         return st;
     }
-    st = find_service(api, &g, &service, e);
+    st = generation_read_session(&g, session, e) ? find_service(api, &g, &service, e) : e->code;
     if (st == ST_OK) {
         service_info info;
         service_read(service, &info);
@@ -472,13 +515,18 @@ static status make_run(const api_context *api, const generation_route *route, ht
 }
 
 void generation_run_start(const api_context *api, const generation_route *route, http_conn *c, uint32_t key,
-                          const char *body, size_t len)
+                          const char *session, const char *body, size_t len)
 {
     err e;
+    api_fault fault;
     generation_run *r = NULL;
-    make_run(api, route, c, key, body, len, &r, &e);
+    make_run(api, route, c, key, session, body, len, &r, &e);
     if (!r) {
-        api_reply_err(c, &e);
+        api_fault_err(&fault, &e);
+        if (e.code == ST_CAPACITY) { /* one session more than the key may have */
+            fault.retry_after_s = session_desk_retry_s(api->sessions, key);
+        }
+        api_reply_fault(c, &fault);
         return;
     }
     http_conn_on_gone(c, on_gone, r);

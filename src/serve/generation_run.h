@@ -38,8 +38,8 @@ typedef struct generation_route {
     status (*read)(const char *body, size_t len, uint64_t drawn_seed, generation *out, err *e);
 } generation_route;
 
-/* Answers the request, now or later. key: whose it is. */
+/* Answers the request, now or later. key: whose it is. session: its header X-Hearth-Session, NULL = none. */
 void generation_run_start(const api_context *api, const generation_route *route, http_conn *c, uint32_t key,
-                          const char *body, size_t len);
+                          const char *session, const char *body, size_t len);
 
 #endif

@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 
 #define READ_BYTES 4096
 
@@ -103,6 +104,9 @@ static status read_line(keys *k, const char *s, size_t len, size_t line_no, err 
         return err_set(e, ST_BAD_FORMAT, NULL,
                        "line %zu is not a name of at most %d bytes and the 64 hex digits of a SHA-256",
                        line_no, KEYS_MAX_NAME);
+    }
+    if (!utf8_valid(s, name, NULL)) { /* what is not would not come whole over the wire */
+        return err_set(e, ST_BAD_FORMAT, NULL, "line %zu has a name that is not valid UTF-8", line_no);
     }
     memcpy(row.name, s, name);
     return add_row(k, &row, line_no, e);

@@ -34,6 +34,7 @@ static const char *const names[] = {
     "hearth",
     "top_logprobs",
     "stream_options",
+    "session_id",
 };
 
 static bool unsupported(err *e, const char *name, const char *why)

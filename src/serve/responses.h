@@ -5,7 +5,7 @@
  * input is a string or a list of items: messages (content a string or text parts), function_call,
  * function_call_output, reasoning. A run of reasoning, text and calls of the assistant is one message to the
  * template. Fields: model, instructions, max_output_tokens, tools (functions), tool_choice, parallel_tool_calls,
- * reasoning.effort, temperature, top_p, stream; seed, top_k, min_p, stop, hearth as in generation.h; of no effect:
+ * reasoning.effort, temperature, top_p, stream; seed, top_k, min_p, stop, session_id, hearth as in generation.h; of no effect:
  * store false, background false, truncation disabled, text of type text, an empty include and chat.h's. All else
  * is refused by name: previous_response_id, conversation, prompt, max_tool_calls, top_logprobs …
  *

@@ -15,6 +15,8 @@
 #define LAST_MS  1600
 #define TICK_US  20000
 
+#define NS_PER_MS ((uint64_t)1000000)
+
 #define WRITE_MORE_S 30 /* a client that takes nothing is dropped so long after its reply should have ended */
 
 typedef struct serve_daemon {
@@ -27,6 +29,7 @@ typedef struct serve_daemon {
     models *models;
     keys *keys;
     request_table *requests;
+    session_desk *sessions;
     metrics metrics;
     bool announced;
     bool stopping, cut;
@@ -163,6 +166,15 @@ static status open_all(serve_daemon *d, err *e)
         st = request_table_new(&d->requests);
     }
     if (st == ST_OK) {
+        const session_desk_config named = {
+            .base = d->base,
+            .clock = d->clock,
+            .keys = d->keys,
+            .requests = d->requests,
+            .caps = {.per_key = d->cfg->max_sessions_per_key, .ttl_ns = d->cfg->session_ttl_ms * NS_PER_MS}};
+        st = session_desk_new(&named, &d->sessions, e);
+    }
+    if (st == ST_OK) {
         st = models_open(d->base, d->cfg, d->clock, on_changed, d, &d->models, e);
     }
     if (st != ST_OK) {
@@ -173,6 +185,7 @@ static status open_all(serve_daemon *d, err *e)
                            .models = d->models,
                            .keys = d->keys,
                            .requests = d->requests,
+                           .sessions = d->sessions,
                            .metrics = &d->metrics,
                            .keepalive_ms = d->cfg->sse_keepalive_ms,
                            .keepalive_kind = d->cfg->sse_keepalive_kind,
@@ -187,6 +200,7 @@ static void close_all(serve_daemon *d)
 {
     http_server_free(d->http);
     models_free(d->models);
+    session_desk_free(d->sessions);
     request_table_free(d->requests);
     keys_free(d->keys);
     struct event *events[] = {d->on_term, d->on_int, d->tick};
@@ -207,6 +221,8 @@ serve_config serve_config_default(void)
                           .limits = service_limits_default(),
                           .drain_ms = SERVE_DEFAULT_DRAIN_MS,
                           .slow_reader_s = SERVE_DEFAULT_SLOW_READER_S,
+                          .session_ttl_ms = (uint64_t)SERVE_DEFAULT_SESSION_TTL_S * 1000,
+                          .max_sessions_per_key = SERVE_DEFAULT_SESSIONS,
                           .sse_keepalive_ms = SERVE_DEFAULT_KEEPALIVE_MS};
 }
 

@@ -17,6 +17,8 @@
 #define SERVE_DEFAULT_DRAIN_MS      3000
 #define SERVE_DEFAULT_KEEPALIVE_MS  15000
 #define SERVE_DEFAULT_SLOW_READER_S 120
+#define SERVE_DEFAULT_SESSION_TTL_S 3600
+#define SERVE_DEFAULT_SESSIONS      256
 
 typedef enum sse_keepalive_kind { SSE_KEEPALIVE_COMMENT, SSE_KEEPALIVE_DELTA } sse_keepalive_kind;
 
@@ -38,7 +40,9 @@ typedef struct serve_config { /* borrowed until serve_run returns */
     int slow_reader_s;         /* what the workers were told: a reply that nobody reads ends after it */
     uint64_t sse_keepalive_ms; /* 0 = off */
     sse_keepalive_kind sse_keepalive_kind;
-    const clock_src *clock; /* NULL = the system's */
+    uint64_t session_ttl_ms;     /* a named session that is idle for so long ends */
+    size_t max_sessions_per_key; /* named ones */
+    const clock_src *clock;      /* NULL = the system's */
     /* Called once, when the socket listens and every model is ready or failed, one of them ready. */
     void (*listening)(void *ctx, const char *url);
     void *listening_ctx;

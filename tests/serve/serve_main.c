@@ -2,7 +2,7 @@
  * serve_main [-o NAME=VALUE …] WORKER [ARG …] [and WORKER [ARG …]]…: the daemon around any workers, for the
  * scripts. It serves the models "stub", "stub-2" … on 127.0.0.1 and says "listening on URL" on stderr, as
  * hearth serve does. NAME: host, keys, unix (paths), keepalive_kind (comment, delta), or a number: port, body,
- * waiting, waiting_bytes, stall, grace, steady, stop_grace, tick, drain, keepalive (all in ms), respawns.
+ * waiting, waiting_bytes, stall, grace, steady, stop_grace, tick, drain, keepalive, session_ttl (times in ms), sessions (per key), respawns.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,6 +50,8 @@ static int set_number(serve_config *cfg, const char *name, uint64_t value)
                    {"stop_grace", &l->stop_grace_ms},
                    {"tick", &l->tick_ms},
                    {"drain", &cfg->drain_ms},
+                   {"session_ttl", &cfg->session_ttl_ms},
+                   {"sessions", &cfg->max_sessions_per_key},
                    {"keepalive", &cfg->sse_keepalive_ms}};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         if (strcmp(name, numbers[i].name) == 0) {

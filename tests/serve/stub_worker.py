@@ -36,7 +36,8 @@ A prompt (of a chat: the last message) is a list of words, carried out in order,
                                 bad JSON; a done too many; an id never sent; a piece and an error without id; a second
                                 ready and accepted frame; the answer of an op; an attachment; closes its stdout
 Text of the ops: tokenize gives an id for each word (its length), "wait SECONDS" or "gate" first waits; detokenize prints
-the ids; render prints its own request line.
+the ids; render prints its own request line. A session is its number of tokens: 7 and those said, of its last turn; a turn
+that is cancelled or has an error leaves it dirty.
 """
 import fcntl
 import json
@@ -104,6 +105,7 @@ class Request:
         self.n, self.finish, self.reason, self.guard, self.late, self.ignore = 0, "stop", None, None, 0, False
         self.prompt_tokens, self.cached, self.strays = 7, 3, 0
         self.calls, self.n_called, self.n_thought = 0, 0, 0
+        self.session = request.get("session_id")
 
     def put(self, frame):
         put({"id": self.id, **frame} if self.id is not None else frame)
@@ -167,6 +169,10 @@ class Request:
                  "reason": "cancelled" if cancelled else self.reason or self.finish}
         if cancelled:
             frame["cancelled"] = True
+        if self.session:
+            frame["session_reset_reason"] = ("new" if self.session not in sessions else "dirty" if sessions[self.session]["dirty"]
+                                             else "exact_prefix")
+            sessions[self.session] = {"tokens": self.prompt_tokens + self.n, "dirty": cancelled}
         if self.guard:
             frame["guard"] = self.guard
         if self.id is None:
@@ -178,6 +184,8 @@ class Request:
 
     def error(self, code):
         page.add(FAILED)
+        if self.session in sessions:
+            sessions[self.session]["dirty"] = True
         self.put({"error": "prompt is too much", "code": code, "field": "prompt", "prompt_tokens": 70, "limit": 64})
 
     def run(self):
@@ -298,10 +306,17 @@ def answer_op(request):
         reply["count"] = len(text.split())
     elif op == "session":
         name = request["session_id"]
+        known = sessions.get(name)
         if request["action"] == "get":
-            reply["session"] = {"session_id": name, "known": True, "tokens": 5, "dirty": False, "busy": False}
+            reply["session"] = {"session_id": name, "known": known is not None, "busy": False,
+                                **(known or {"tokens": 0, "dirty": False})}
+        elif request["action"] == "close":
+            sessions.pop(name, None)
+            reply.update(closed=True, session_id=name)
         else:
-            reply.update({"closed" if request["action"] == "close" else "reset": True, "session_id": name})
+            if known:
+                known.update(tokens=0, dirty=False)
+            reply.update(reset=True, session_id=name)
     else:
         put({**reply, "error": f"op {op} is not known", "code": "unsupported", "field": "op"})
         return
@@ -422,6 +437,7 @@ class Worker:
 
 STATS = ("lanes", "lanes_live", "sessions", "pages_total", "pages_used", "queued", "running", "steps", "tokens_prefilled",
          "tokens_generated", "tokens_reused", "requests_done", "requests_failed", "requests_cancelled")
+sessions = {}
 page = Page("no_counters" not in sys.argv)
 gate = os.path.join(os.path.dirname(sys.argv[1]), "gate")
 try:

@@ -128,6 +128,11 @@ const char *service_id(const model_service *s)
     return "m";
 }
 
+service_state service_state_now(const model_service *s)
+{
+    return SERVICE_READY;
+}
+
 status service_submit(model_service *s, service_job *j, err *e)
 {
     assert_int_equal(find_job(s, j), SIZE_MAX);
@@ -223,7 +228,7 @@ static void close_bench(bench *b, int n_answers)
 
 static void start(bench *b, const generation_route *route, const char *body)
 {
-    generation_run_start(&b->api, route, &b->conn, KEYS_ANONYMOUS, body, strlen(body));
+    generation_run_start(&b->api, route, &b->conn, KEYS_ANONYMOUS, NULL, body, strlen(body));
 }
 
 /* What is due at once. */

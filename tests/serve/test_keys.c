@@ -75,6 +75,7 @@ static void test_bad_files(void **state)
         {"ann " ALPHA "\nann " BETA "\n", "line 2"},
         {"ann " ALPHA "\nbob " ALPHA "\n", "line 2"},
         {"a23456789012345678901234567890123456789012345678 " ALPHA "\n", "line 1"},
+        {"an\xFFn " ALPHA "\n", "UTF-8"},
     };
     for (size_t i = 0; i < N_OF(rows); i++) {
         keys *k;
