@@ -30,6 +30,7 @@ struct worker_conn {
     pid_t pid; /* 0 = none, or reaped */
     struct bufferevent *to, *from;
     line_splitter lines;
+    frame awaiting; /* its attachment is being read; none: attach_bytes 0 */
     status_page *page;
     struct event *child_signal;
     struct event
@@ -87,6 +88,7 @@ static void close_pipes(worker_conn *c)
         bufferevent_free(c->from);
     }
     c->to = c->from = NULL;
+    frame_release(&c->awaiting);
     line_release(&c->lines);
 }
 
@@ -167,11 +169,33 @@ static void broken(worker_conn *c, const char *what)
     worker_conn_kill(c, WORKER_BROKEN, what);
 }
 
+/* Hands it on and releases it. */
+static bool tell_frame(worker_conn *c, frame *f)
+{
+    const char *complaint = c->cfg.frame(c->cfg.ctx, f);
+    if (complaint) {
+        broken(c, complaint);
+    }
+    frame_release(f);
+    return !complaint;
+}
+
+static bool on_attachment(worker_conn *c, const char *bytes)
+{
+    frame f = c->awaiting;
+    memset(&c->awaiting, 0, sizeof c->awaiting);
+    f.attached = bytes;
+    return tell_frame(c, &f);
+}
+
 static bool on_line(void *ctx, line_kind kind, const char *text, size_t len)
 {
     worker_conn *c = ctx;
     frame f;
     err e;
+    if (kind == LINE_ATTACHMENT) {
+        return on_attachment(c, text);
+    }
     if (kind != LINE_TEXT) {
         if (kind == LINE_NO_MEMORY) {
             worker_conn_kill(c, WORKER_NO_MEMORY, "no memory for a frame");
@@ -189,13 +213,17 @@ static bool on_line(void *ctx, line_kind kind, const char *text, size_t len)
         broken(c, e.msg);
         return false;
     }
-    const char *complaint =
-        f.attach_bytes > 0 ? "an attachment that nobody has asked for" : c->cfg.frame(c->cfg.ctx, &f);
-    if (complaint) {
-        broken(c, complaint);
+    if (f.attach_bytes == 0) {
+        return tell_frame(c, &f);
     }
-    frame_release(&f);
-    return !complaint;
+    if (f.kind != FRAME_EXPORT) {
+        broken(c, "an attachment that nobody has asked for");
+        frame_release(&f);
+        return false;
+    }
+    line_expect_attachment(&c->lines, (size_t)f.attach_bytes);
+    c->awaiting = f;
+    return true;
 }
 
 static void on_read(struct bufferevent *bev, void *ctx)

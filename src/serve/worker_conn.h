@@ -30,7 +30,8 @@
 
 typedef struct worker_conn_config { /* borrowed until worker_conn_free */
     char *const *argv;              /* NULL-terminated; [0] is the path of the program */
-    /* NULL, or what is wrong with the frame (static storage): then the worker is killed. */
+    /* NULL, or what is wrong with the frame (static storage): then the worker is killed. One with an attachment comes
+     * when that is there: frame.attached, borrowed during the call. */
     const char *(*frame)(void *ctx, const frame *f);
     void (*lost)(void *ctx);
     void (*gone)(void *ctx);

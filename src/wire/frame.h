@@ -53,7 +53,8 @@
     X(delta) X(content) X(reasoning) X(tool_call) X(index) X(arguments_delta) X(withdrawn) X(ids) X(logprobs) X(prompt_logprobs) X(logprob) X(text) X(bytes) X(top)             \
     X(progress) X(cached) X(processed) X(attach) X(embedding) X(now) X(prompt_digest)                        \
     X(cached_prompt_tokens) X(pieces) X(count) X(session) X(known) X(tokens) X(dirty) X(busy) X(stats)       \
-    X(draining) X(rows) X(active) X(sampling) FRAME_SAMPLING_NUMBERS(X) FRAME_STATS_NUMBERS(X)
+    X(draining) X(rows) X(active) X(sampling) X(prewarmed) X(prefilled) X(probe) X(export) X(import) X(saved) \
+    X(restored) X(dropped) X(from) X(in_memory) X(stored) FRAME_SAMPLING_NUMBERS(X) FRAME_STATS_NUMBERS(X)
 
 /* Extra statistics of a done frame. */
 #define FRAME_STATISTICS(X)                                                                                  \
@@ -194,6 +195,17 @@ typedef struct frame_session {
     bool busy; /* a request runs on it or waits for it */
 } frame_session;
 
+/* What there is of a session's tokens: the answers to prewarm, probe, export, import, save, restore and drop. What a
+ * kind does not say is 0, a string data NULL. */
+typedef struct frame_extent {
+    wire_string session_id;
+    wire_string name; /* saved, restored, dropped */
+    int64_t tokens;   /* that the session knows; saved, restored and dropped: that are saved under the name */
+    int64_t from, count;       /* probe, export, import: the range */
+    int64_t in_memory, stored; /* probe: how many of the range, from its start on without a hole */
+    int64_t prefilled;         /* prewarmed: that had to be computed */
+} frame_extent;
+
 /* One lane that may be. */
 typedef struct frame_lane {
     uint64_t index;
@@ -229,7 +241,15 @@ typedef enum frame_kind {
     FRAME_TEXT,
     FRAME_COUNT,
     FRAME_SESSION_INFO,
-    FRAME_STATS
+    FRAME_STATS,
+    /* frame_extent */
+    FRAME_PREWARMED,
+    FRAME_PROBE,
+    FRAME_EXPORT, /* decoded: attach_bytes > 0 (kv/exchange.h) */
+    FRAME_IMPORT,
+    FRAME_SAVED,
+    FRAME_RESTORED,
+    FRAME_DROPPED
 } frame_kind;
 
 /* Both dialects. */
@@ -260,6 +280,8 @@ status frame_put_rendered(buf *out, wire_string id, wire_string text,
 status frame_put_count(buf *out, wire_string id, int64_t count);
 status frame_put_session_info(buf *out, wire_string id, const frame_session *s);
 status frame_put_stats(buf *out, wire_string id, const frame_stats *s);
+/* kind: FRAME_PREWARMED … FRAME_DROPPED. The line of FRAME_EXPORT is to get its bytes by line_attach. */
+status frame_put_extent(buf *out, wire_string id, frame_kind kind, const frame_extent *x);
 
 typedef struct frame {
     frame_kind kind;
@@ -276,6 +298,7 @@ typedef struct frame {
     size_t n_logprobs;
     const wire_string *pieces; /* tokens: [n_ids] */
     uint64_t attach_bytes;     /* so many raw bytes follow the line, <= WIRE_MAX_ATTACH_BYTES; 0 = none */
+    const char *attached;      /* these bytes, put here by who reads them (borrowed); else NULL */
     /* error */
     status code;                                           /* ST_INTERNAL if the code is absent or unknown */
     const char *field;                                     /* "" if absent */
@@ -291,6 +314,7 @@ typedef struct frame {
     int64_t count; /* count; text: of a rendered conversation, else FRAME_NO_NUMBER */
     frame_session session;
     frame_stats stats;
+    frame_extent extent;
 
     /* owned */
     json_doc *doc;

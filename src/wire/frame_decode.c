@@ -281,6 +281,13 @@ static frame_kind kind_of(const json *o)
         {"count", FRAME_COUNT},
         {"session", FRAME_SESSION_INFO},
         {"stats", FRAME_STATS},
+        {"prewarmed", FRAME_PREWARMED},
+        {"probe", FRAME_PROBE},
+        {"export", FRAME_EXPORT},
+        {"import", FRAME_IMPORT},
+        {"saved", FRAME_SAVED},
+        {"restored", FRAME_RESTORED},
+        {"dropped", FRAME_DROPPED},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         if (json_get(o, kinds[i].key, NULL)) {

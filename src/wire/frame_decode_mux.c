@@ -257,6 +257,32 @@ static bool read_session_info(const json *o, frame_session *s, err *e)
            frame_get_bool(v, "dirty", &s->dirty, e) && frame_get_bool(v, "busy", &s->busy, e);
 }
 
+/* Only what its kind says is looked at. */
+static bool read_extent(const json *o, const char *key, frame *f, err *e)
+{
+    const json *v;
+    frame_extent *x = &f->extent;
+    bool range = f->kind == FRAME_PROBE || f->kind == FRAME_EXPORT || f->kind == FRAME_IMPORT;
+    if (f->kind == FRAME_EXPORT && f->attach_bytes == 0) {
+        return frame_refuse(e, "attach", "there");
+    }
+    if (!frame_get_object(o, key, &v, e) || !frame_get_string(v, "session_id", &x->session_id, e) ||
+        !frame_get_i64(v, "tokens", &x->tokens, e)) {
+        return false;
+    }
+    if (range && (!frame_get_i64(v, "from", &x->from, e) || !frame_get_i64(v, "count", &x->count, e))) {
+        return false;
+    }
+    switch (f->kind) {
+    case FRAME_PREWARMED:
+        return frame_get_i64(v, "prefilled", &x->prefilled, e);
+    case FRAME_PROBE:
+        return frame_get_i64(v, "in_memory", &x->in_memory, e) && frame_get_i64(v, "stored", &x->stored, e);
+    default:
+        return range || frame_get_string(v, "name", &x->name, e);
+    }
+}
+
 static bool read_lane(const json *v, frame_lane *l, err *e)
 {
     if (json_kind(v) != JSON_OBJECT) {
@@ -315,6 +341,20 @@ bool frame_read_mux(const json *o, frame *f, err *e)
         return read_session_info(o, &f->session, e);
     case FRAME_STATS:
         return read_stats(o, f, e);
+    case FRAME_PREWARMED:
+        return read_extent(o, "prewarmed", f, e);
+    case FRAME_PROBE:
+        return read_extent(o, "probe", f, e);
+    case FRAME_EXPORT:
+        return read_extent(o, "export", f, e);
+    case FRAME_IMPORT:
+        return read_extent(o, "import", f, e);
+    case FRAME_SAVED:
+        return read_extent(o, "saved", f, e);
+    case FRAME_RESTORED:
+        return read_extent(o, "restored", f, e);
+    case FRAME_DROPPED:
+        return read_extent(o, "dropped", f, e);
     default:
         return true;
     }

@@ -247,6 +247,71 @@ status frame_put_session_info(buf *out, wire_string id, const frame_session *s)
     return frame_line_end(&l);
 }
 
+static void put_range(json_w *w, const frame_extent *x)
+{
+    FRAME_KEY(w, from);
+    json_w_i64(w, x->from);
+    FRAME_KEY(w, count);
+    json_w_i64(w, x->count);
+}
+
+static void open_extent(json_w *w, frame_kind kind)
+{
+    switch (kind) {
+    case FRAME_PREWARMED:
+        FRAME_KEY(w, prewarmed);
+        break;
+    case FRAME_PROBE:
+        FRAME_KEY(w, probe);
+        break;
+    case FRAME_EXPORT:
+        FRAME_KEY(w, export);
+        break;
+    case FRAME_IMPORT:
+        FRAME_KEY(w, import);
+        break;
+    case FRAME_SAVED:
+        FRAME_KEY(w, saved);
+        break;
+    case FRAME_RESTORED:
+        FRAME_KEY(w, restored);
+        break;
+    default:
+        FRAME_KEY(w, dropped);
+        break;
+    }
+    json_w_obj_open(w);
+}
+
+status frame_put_extent(buf *out, wire_string id, frame_kind kind, const frame_extent *x)
+{
+    frame_line l;
+    json_w *w = &l.w;
+    frame_line_begin(&l, out, id);
+    open_extent(w, kind);
+    FRAME_KEY(w, session_id);
+    frame_put_string(w, x->session_id);
+    if (kind == FRAME_PROBE || kind == FRAME_EXPORT || kind == FRAME_IMPORT) {
+        put_range(w, x);
+    } else if (kind != FRAME_PREWARMED) {
+        FRAME_KEY(w, name);
+        frame_put_string(w, x->name);
+    }
+    FRAME_KEY(w, tokens);
+    json_w_i64(w, x->tokens);
+    if (kind == FRAME_PREWARMED) {
+        FRAME_KEY(w, prefilled);
+        json_w_i64(w, x->prefilled);
+    } else if (kind == FRAME_PROBE) {
+        FRAME_KEY(w, in_memory);
+        json_w_i64(w, x->in_memory);
+        FRAME_KEY(w, stored);
+        json_w_i64(w, x->stored);
+    }
+    json_w_obj_close(w);
+    return frame_line_end(&l);
+}
+
 static void put_lane(json_w *w, const frame_lane *l)
 {
     json_w_obj_open(w);

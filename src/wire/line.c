@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/mem.h"
+
 #define MAX_MEMBER_BYTES 64 /* of ,"attach":n */
 /* A buffer that grew beyond this for one line is given back after it. */
 #define KEEP_BYTES ((size_t)1 << 20)
@@ -90,6 +92,13 @@ static size_t take_line(line_splitter *s, const char *data, size_t n, line_fn fn
     return newline ? len + 1 : len;
 }
 
+/* A piece that is not all of it. Memory for all is taken at once. */
+static status add_attached(line_splitter *s, const char *data, size_t n, size_t n_more)
+{
+    status st = s->partial.len == 0 ? buf_reserve(&s->partial, n + n_more) : ST_OK;
+    return st == ST_OK ? buf_append(&s->partial, data, n) : st;
+}
+
 /* The same for an attachment. */
 static size_t take_attachment(line_splitter *s, const char *data, size_t n, line_fn fn, void *ctx,
                               bool *go_on)
@@ -102,9 +111,8 @@ static size_t take_attachment(line_splitter *s, const char *data, size_t n, line
         s->skipping = !last;
     } else if (last && s->partial.len == 0) {
         *go_on = fn(ctx, LINE_ATTACHMENT, data, len);
-    } else if (buf_append(&s->partial, data, len) != ST_OK) {
-        *go_on = give_up(s, LINE_NO_MEMORY, fn, ctx);
-        s->skipping = !last;
+    } else if (add_attached(s, data, len, (size_t)s->attach_left) != ST_OK) {
+        *go_on = give_up(s, LINE_NO_MEMORY, fn, ctx); /* at its first piece, so more of it is to come */
     } else if (last) {
         *go_on = fn(ctx, LINE_ATTACHMENT, buf_str(&s->partial), s->partial.len);
         drop_partial(s);
@@ -152,6 +160,18 @@ void line_skip_attachment(line_splitter *s, uint64_t n)
 {
     s->attach_left = n;
     s->skipping = n > 0;
+}
+
+char *line_take_attachment(line_splitter *s, const char *text, size_t len)
+{
+    if (text == s->partial.data) {
+        return buf_detach(&s->partial, &len);
+    }
+    char *copy = mem_alloc(len);
+    if (copy) {
+        memcpy(copy, text, len);
+    }
+    return copy;
 }
 
 /* The text of the member takes the place of the line's last two bytes. */

@@ -54,6 +54,9 @@ status line_end(line_splitter *s, line_fn fn, void *ctx);
 /* From inside the callback of the LINE_TEXT that announced it. n in [1, WIRE_MAX_ATTACH_BYTES]. */
 void line_expect_attachment(line_splitter *s, size_t n);
 void line_skip_attachment(line_splitter *s, uint64_t n); /* any n; 0 = there is none */
+/* From inside the callback of the LINE_ATTACHMENT: its bytes, the caller's from here on (mem_free); moved if they came in
+ * more than one push, else copied. NULL: no memory. */
+char *line_take_attachment(line_splitter *s, const char *text, size_t len);
 
 /*
  * The sending side. Both change the line, a JSON object with at least one member and its '\n', that ends the

@@ -70,6 +70,13 @@ static const op_row ops[] = {
     {"session", WIRE_SESSION_GET, false, true},
     {"session", WIRE_SESSION_RESET, false, true},
     {"session", WIRE_SESSION_CLOSE, false, true},
+    {"session", WIRE_SESSION_PREWARM, false, true},
+    {"session", WIRE_SESSION_PROBE, false, true},
+    {"session", WIRE_SESSION_EXPORT, false, true},
+    {"session", WIRE_SESSION_IMPORT, false, true},
+    {"session", WIRE_SESSION_SAVE, false, true},
+    {"session", WIRE_SESSION_RESTORE, false, true},
+    {"session", WIRE_SESSION_DROP, false, true},
     {"stats", WIRE_STATS, false, true},
     {"cancel", WIRE_CANCEL, false, true},
     {"pause", WIRE_PAUSE, false, true},
@@ -87,13 +94,11 @@ static const op_row ops[] = {
 static const struct {
     const char *name;
     wire_op op;
-    bool built;
 } actions[] = {
-    {"get", WIRE_SESSION_GET, true},      {"reset", WIRE_SESSION_RESET, true},
-    {"close", WIRE_SESSION_CLOSE, true},  {"prewarm", WIRE_SESSION_GET, false},
-    {"probe", WIRE_SESSION_GET, false},   {"export", WIRE_SESSION_GET, false},
-    {"import", WIRE_SESSION_GET, false},  {"save", WIRE_SESSION_GET, false},
-    {"restore", WIRE_SESSION_GET, false}, {"drop", WIRE_SESSION_GET, false},
+    {"get", WIRE_SESSION_GET},         {"reset", WIRE_SESSION_RESET}, {"close", WIRE_SESSION_CLOSE},
+    {"prewarm", WIRE_SESSION_PREWARM}, {"probe", WIRE_SESSION_PROBE}, {"export", WIRE_SESSION_EXPORT},
+    {"import", WIRE_SESSION_IMPORT},   {"save", WIRE_SESSION_SAVE},   {"restore", WIRE_SESSION_RESTORE},
+    {"drop", WIRE_SESSION_DROP},
 };
 
 #define N_ACTIONS (sizeof actions / sizeof actions[0])
@@ -111,7 +116,7 @@ const char *request_op_name(wire_op op)
 const char *request_session_action(wire_op op)
 {
     for (size_t i = 0; i < N_ACTIONS; i++) {
-        if (actions[i].built && actions[i].op == op) {
+        if (actions[i].op == op) {
             return actions[i].name;
         }
     }
@@ -139,10 +144,10 @@ static bool read_action(request_decoder *d, const json *o)
     for (size_t i = 0; name && i < N_ACTIONS; i++) {
         if (is_name(actions[i].name, name, len)) {
             d->r->op = actions[i].op;
-            return actions[i].built || request_refuse_unbuilt(d, "action");
+            return true;
         }
     }
-    return request_refuse(d, "action", v, "get, reset or close");
+    return request_refuse(d, "action", v, "an action of the protocol");
 }
 
 /* The op is known; may it stand in this line? */
@@ -213,6 +218,22 @@ static bool read_line(request_decoder *d, const json *o, size_t line_len)
     return read_id(d, o, line_len) && read_op(d, o) && request_read_fields(d, o);
 }
 
+/* Of a line that there was no memory to read: the daemon writes it last. What follows is never taken for lines. */
+static uint64_t attachment_of_text(const char *line, size_t len)
+{
+    static const char key[] = ",\"attach\":";
+    uint64_t n = 0, unit = 1;
+    size_t at = len;
+    if (at == 0 || line[--at] != '}') {
+        return 0;
+    }
+    for (; at > 0 && line[at - 1] >= '0' && line[at - 1] <= '9' && unit < UINT64_MAX / 100; unit *= 10) {
+        n += (uint64_t)(line[--at] - '0') * unit;
+    }
+    size_t n_key = sizeof key - 1;
+    return at >= n_key && memcmp(line + at - n_key, key, n_key) == 0 ? n : 0;
+}
+
 /* What follows the line is raw bytes whatever is wrong with the line. */
 static uint64_t attachment_of(const json *o)
 {
@@ -251,6 +272,8 @@ wire_request wire_request_default(wire_op op)
         .parse_special = op == WIRE_TOKENIZE || op == WIRE_COUNT,
         .parallel_tool_calls = true,
         .reasoning_budget = -1,
+        .count = -1,
+        .name = {"", 0},
         .max_new_tokens = -1,
         .top_p = 1.0,
         .repetition_penalty = 1.0,
@@ -292,7 +315,7 @@ status wire_request_decode(const char *line, size_t len, const wire_limits *limi
         ok = read_line(&d, o, len);
     }
     if (attach_bytes) {
-        *attach_bytes = attachment_of(o);
+        *attach_bytes = o || d.e.code != ST_NOMEM ? attachment_of(o) : attachment_of_text(line, len);
     }
     if (ok) {
         if (d.r->messages) { /* the views stay */
@@ -316,11 +339,12 @@ void wire_request_free(wire_request *r)
     if (r) {
         arena_release(&r->mem);
         json_doc_free(r->doc);
+        mem_free(r->attached);
         mem_free(r);
     }
 }
 
 size_t wire_request_bytes(const wire_request *r)
 {
-    return sizeof *r + r->mem.used_bytes + json_doc_bytes(r->doc);
+    return sizeof *r + r->mem.used_bytes + json_doc_bytes(r->doc) + (size_t)r->attach_bytes;
 }

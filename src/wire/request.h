@@ -10,8 +10,8 @@
  * a string of 1 to WIRE_MAX_ID_BYTES bytes is one, a line longer than WIRE_MAX_MUX_LINE_BYTES is one, and
  * every error frame carries the id if that is a string.
  * What PROTOCOL 4 has and this build has not is refused by name with ST_UNSUPPORTED: the fields in
- * request_fields.c without a reader (grammar, response_format, resume …), the ops embed, score, adapter and
- * kv_limit, the session actions other than get, reset and close, and attachments.
+ * request_fields.c without a reader (grammar, response_format, resume …) and the ops embed, score, adapter and
+ * kv_limit. An attachment has a place in `session import` only.
  *
  * op            fields besides op and id                                   answer
  * generate      as plain (no cancel_request_id) + the sampling fields      accepted, token …, done
@@ -22,8 +22,14 @@
  * count         one of text (as tokenize), messages (a conversation, as    {id, count}
  *               chat lays it out)
  * render        a conversation                                             {id, text, count}
- * session       action: get | reset | close, session_id                    {id, session} | {id, reset} |
+ * session       session_id, action: get | reset | close                    {id, session} | {id, reset} |
  *                                                                          {id, closed}
+ *                   | prewarm                                              {id, prewarmed}
+ *                   | probe, from (0), count (to the end)                  {id, probe}
+ *                   | export, from, count                                  {id, export} and bytes
+ *                   | import, attach (the line is followed by the bytes)   {id, import}
+ *                   | save | restore | drop, name                          {id, saved} | {id, restored} |
+ *                                                                          {id, dropped}
  * stats                                                                    {id, stats}
  * cancel, pause, continue   (the id is that of the request meant)          none
  * drain, shutdown           (the id may be absent)                         none: the worker exits
@@ -67,6 +73,8 @@
 #define WIRE_MAX_TOOLS            1024
 #define WIRE_MAX_CALLS            256 /* in one message */
 #define WIRE_MAX_NAME_BYTES       256 /* of a tool or a role */
+#define WIRE_MAX_SAVE_NAME_BYTES \
+    64 /* what a session is saved as: of [A-Za-z0-9._-], not beginning with a dot */
 /* Presence and frequency penalties and biases beyond these would overflow a logit: refused, resp. clamped. */
 #define WIRE_MAX_PENALTY    1e6
 #define WIRE_MAX_BIAS_VALUE 1e30
@@ -86,6 +94,13 @@ typedef enum wire_op {
     WIRE_SESSION_GET,
     WIRE_SESSION_RESET,
     WIRE_SESSION_CLOSE,
+    WIRE_SESSION_PREWARM,
+    WIRE_SESSION_PROBE,
+    WIRE_SESSION_EXPORT,
+    WIRE_SESSION_IMPORT,
+    WIRE_SESSION_SAVE,
+    WIRE_SESSION_RESTORE,
+    WIRE_SESSION_DROP,
     WIRE_STATS,
     WIRE_CANCEL,
     WIRE_PAUSE,
@@ -144,6 +159,12 @@ typedef struct wire_request {
     const int32_t *ids; /* in the vocabulary */
     size_t n_ids;
 
+    /* session */
+    int64_t from;          /* probe, export: >= 0 (0); export must say it */
+    int64_t count;         /* export: >= 1; probe: >= 0, or -1: to the end (-1) */
+    wire_string name;      /* save, restore, drop: see WIRE_MAX_SAVE_NAME_BYTES */
+    uint64_t attach_bytes; /* import: 1 … WIRE_MAX_ATTACH_BYTES raw bytes follow the line */
+
     /* generate, chat */
     int32_t max_new_tokens; /* >= 1, or -1: the rest of the context; multiplexed only: 0 generates nothing */
     double temperature;     /* finite, >= 0 */
@@ -177,6 +198,8 @@ typedef struct wire_request {
     /* owned */
     arena mem;     /* all of the above but the views */
     json_doc *doc; /* the line, if it has messages */
+    char *
+        attached; /* import: the attach_bytes bytes (mem_free), put here by who reads them; NULL until then */
 } wire_request;
 
 typedef struct wire_limits { /* what a line is checked against */
@@ -186,12 +209,12 @@ typedef struct wire_limits { /* what a line is checked against */
 
 /* ST_OK and *out (wire_request_free), or another status: then the whole error frame was appended to answer
  * (unless memory ran out even for that: answer is as it was), and *e (may be NULL) has the same code, field
- * and message. *attach_bytes (may be NULL) is always written: so many raw bytes follow the line (it is refused
- * today; they are to be skipped, line_skip_attachment), 0 = none. */
+ * and message. *attach_bytes (may be NULL) is always written: so many raw bytes follow the line, 0 = none. They are to
+ * be kept (line_expect_attachment) if the request has attach_bytes, else skipped (line_skip_attachment). */
 status wire_request_decode(const char *line, size_t len, const wire_limits *limits, wire_request **out,
                            buf *answer, uint64_t *attach_bytes, err *e);
 void wire_request_free(wire_request *r);
-size_t wire_request_bytes(const wire_request *r); /* of memory that it holds */
+size_t wire_request_bytes(const wire_request *r); /* of memory that it holds, its attachment included */
 
 /* The tokens that the guard against repetition looks at; 0 = off. Where the request says nothing: 1024 if nothing of
  * its own ends it (no max_new_tokens, no ignore_eos); a plain request, which cannot say it, has none. */
@@ -202,7 +225,8 @@ wire_request wire_request_default(wire_op op);
 /* Appends one whole multiplexed line, '\n' included, or (ST_NOMEM) leaves out as it was. r needs an id (drain,
  * shutdown may go without) and what its op needs; mem and doc are not looked at. Fields at their defaults are left
  * out (but seed, and now if has_now), so that decoding the line gives an equal request. Plain-only ops and
- * cancel_request_id cannot be put. Strings are repaired to valid UTF-8. */
+ * cancel_request_id cannot be put. Strings are repaired to valid UTF-8. What attach_bytes announces the caller sends
+ * behind the line. */
 status wire_request_put(buf *out, const wire_request *r);
 /* Adds "deadline_ms" (>= 1) to the generate or chat line, made without one, that ends the buffer. ST_NOMEM
  * leaves line as it was. */

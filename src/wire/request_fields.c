@@ -2,14 +2,19 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "wire/line.h"
 #include "wire/request_int.h"
 
 /* Where a field may stand. */
-#define IN(op)  (1u << (op))
-#define PLAIN   (1u << 31) /* plain generate */
-#define REPLY   (IN(WIRE_GENERATE) | IN(WIRE_CHAT))
-#define TALK    (IN(WIRE_CHAT) | IN(WIRE_COUNT) | IN(WIRE_RENDER)) /* a conversation */
-#define SESSION (IN(WIRE_SESSION_GET) | IN(WIRE_SESSION_RESET) | IN(WIRE_SESSION_CLOSE))
+#define IN(op) (1u << (op))
+#define PLAIN  (1u << 31) /* plain generate */
+#define REPLY  (IN(WIRE_GENERATE) | IN(WIRE_CHAT))
+#define TALK   (IN(WIRE_CHAT) | IN(WIRE_COUNT) | IN(WIRE_RENDER)) /* a conversation */
+#define RANGE  (IN(WIRE_SESSION_PROBE) | IN(WIRE_SESSION_EXPORT))
+#define SAVED  (IN(WIRE_SESSION_SAVE) | IN(WIRE_SESSION_RESTORE) | IN(WIRE_SESSION_DROP))
+#define SESSION                                                                                          \
+    (IN(WIRE_SESSION_GET) | IN(WIRE_SESSION_RESET) | IN(WIRE_SESSION_CLOSE) | IN(WIRE_SESSION_PREWARM) | \
+     IN(WIRE_SESSION_IMPORT) | RANGE | SAVED)
 
 typedef struct field field;
 typedef bool (*field_reader)(request_decoder *d, const field *f, const json *v);
@@ -146,6 +151,43 @@ static bool read_cache_namespace(request_decoder *d, const field *f, const json 
     return request_copy_string(d, v, &d->r->cache_namespace);
 }
 
+static bool read_from(request_decoder *d, const field *f, const json *v)
+{
+    return (json_i64(v, &d->r->from) && d->r->from >= 0) ||
+           request_refuse(d, f->name, v, "an integer in [0, 2^63)");
+}
+
+static bool read_count(request_decoder *d, const field *f, const json *v)
+{
+    bool export = d->r->op == WIRE_SESSION_EXPORT;
+    return (json_i64(v, &d->r->count) && d->r->count >= export) ||
+           request_refuse(d, f->name, v, export ? "an integer in [1, 2^63)" : "an integer in [0, 2^63)");
+}
+
+static bool is_save_name(const char *s, size_t len)
+{
+    static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    return len >= 1 && len <= WIRE_MAX_SAVE_NAME_BYTES && s[0] != '.' && strspn(s, allowed) == len;
+}
+
+static bool read_save_name(request_decoder *d, const field *f, const json *v)
+{
+    size_t len;
+    const char *s = json_string(v, &len);
+    if (!s || !is_save_name(s, len)) {
+        return request_refuse(d, f->name, v,
+                              "1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-' that do not begin with a dot");
+    }
+    return request_copy_string(d, v, &d->r->name);
+}
+
+static bool read_attach(request_decoder *d, const field *f, const json *v)
+{
+    return (json_u64(v, &d->r->attach_bytes) && d->r->attach_bytes >= 1 &&
+            d->r->attach_bytes <= WIRE_MAX_ATTACH_BYTES) ||
+           request_refuse(d, f->name, v, "an integer in [1, 67108864]");
+}
+
 static bool read_cancel_request_id(request_decoder *d, const field *f, const json *v)
 {
     if (!d->limits->supports_cancel) {
@@ -207,6 +249,10 @@ static const field fields[] = {
     {"parse_special", IN(WIRE_TOKENIZE), .read = read_bool, AT(parse_special)},
     {"ids", IN(WIRE_DETOKENIZE), .list = request_read_ids},
     {"action", SESSION, .read = read_nothing},
+    {"from", RANGE, .read = read_from},
+    {"count", RANGE, .read = read_count},
+    {"name", SAVED, .read = read_save_name},
+    {"attach", IN(WIRE_SESSION_IMPORT), .read = read_attach},
     {"now", REPLY | IN(WIRE_COUNT) | IN(WIRE_RENDER), .read = read_now},
     {"min_p", REPLY, NUMBER(0, 1, "a number in [0, 1]"), AT(min_p)},
     {"repetition_penalty", REPLY, NUMBER(0.01, 100, "a number in [0.01, 100]"), AT(repetition_penalty)},
@@ -235,7 +281,7 @@ static const field fields[] = {
     {"dry_allowed_length", REPLY}, {"dry_penalty_last_n", REPLY}, {"dry_sequence_breakers", REPLY},
     {"grammar", REPLY}, {"json_schema", REPLY}, {"regex", REPLY}, {"choice", REPLY},
     {"adapter", REPLY}, {"resume", REPLY}, {"response_format", IN(WIRE_CHAT)},
-    {"now", IN(WIRE_SESSION_CLOSE)}, {"attach", ~PLAIN},
+    {"now", IN(WIRE_SESSION_CLOSE)}, {"attach", ~PLAIN & ~IN(WIRE_SESSION_IMPORT)},
 };
 /* clang-format on */
 
@@ -289,6 +335,14 @@ static bool check_presence(request_decoder *d, const json *o)
         return needs(d, o, "text");
     case WIRE_DETOKENIZE:
         return needs(d, o, "ids");
+    case WIRE_SESSION_EXPORT:
+        return needs(d, o, "session_id") && needs(d, o, "from") && needs(d, o, "count");
+    case WIRE_SESSION_IMPORT:
+        return needs(d, o, "session_id") && needs(d, o, "attach");
+    case WIRE_SESSION_SAVE:
+    case WIRE_SESSION_RESTORE:
+    case WIRE_SESSION_DROP:
+        return needs(d, o, "session_id") && needs(d, o, "name");
     default:
         return !is_session_op(d->r->op) || needs(d, o, "session_id");
     }

@@ -212,6 +212,19 @@ static void put_prompt(json_w *w, const wire_request *r)
     put_bool(w, "add_special", r->add_special, false);
 }
 
+static void put_session_fields(json_w *w, const wire_request *r)
+{
+    json_w_key(w, "action");
+    json_w_cstr(w, request_session_action(r->op));
+    put_string(w, "session_id", r->session_id);
+    put_int(w, "from", r->from, r->op == WIRE_SESSION_EXPORT ? -1 : 0);
+    put_int(w, "count", r->count, -1);
+    if (r->name.len > 0) {
+        put_string(w, "name", r->name);
+    }
+    put_int(w, "attach", (int64_t)r->attach_bytes, 0);
+}
+
 static void put_fields(json_w *w, const wire_request *r)
 {
     switch (r->op) {
@@ -245,15 +258,11 @@ static void put_fields(json_w *w, const wire_request *r)
         put_namespace(w, r);
         put_now(w, r);
         break;
-    case WIRE_SESSION_GET:
-    case WIRE_SESSION_RESET:
-    case WIRE_SESSION_CLOSE:
-        json_w_key(w, "action");
-        json_w_cstr(w, request_session_action(r->op));
-        put_string(w, "session_id", r->session_id);
-        break;
     default:
-        break; /* the id is all */
+        if (request_session_action(r->op)) {
+            put_session_fields(w, r);
+        }
+        break; /* of the others the id is all */
     }
 }
 

@@ -71,11 +71,53 @@ static void refuse_line(line_kind kind, buf *answer)
     (void)frame_put_error(answer, &f);
 }
 
+/* Puts the answer in and pushes it, or the request if there is none. */
+static bool hand_over(input *in, inbox_item *item, buf *answer)
+{
+    item->answer = buf_detach(answer, &item->answer_len);
+    if (item->answer_len == 0) {
+        mem_free(item->answer);
+        item->answer = NULL;
+    }
+    push(in, item);
+    return !in->stopped;
+}
+
+/* What follows the line of a request that waits for it. */
+static bool on_attachment(input *in, line_kind kind, const char *text, size_t len)
+{
+    inbox_item item = in->awaiting;
+    buf answer = {0};
+    err e;
+    memset(&in->awaiting, 0, sizeof in->awaiting);
+    err_clear(&e);
+    if (kind == LINE_ATTACHMENT) {
+        item.request->attached = line_take_attachment(&in->lines, text, len);
+    } else if (kind == LINE_TRUNCATED) {
+        err_set(&e, ST_BAD_REQUEST, "attach", "the input ends inside an attachment of %llu bytes",
+                (unsigned long long)item.request->attach_bytes);
+    }
+    if (e.code == ST_OK && !item.request->attached) {
+        err_set(&e, ST_NOMEM, "attach", "out of memory for an attachment");
+    }
+    if (e.code != ST_OK) {
+        frame_error f = frame_error_of(&e);
+        f.id = item.request->id;
+        (void)frame_put_error(&answer, &f); /* without memory for it the inbox' own answer is given */
+        wire_request_free(item.request);
+        item.request = NULL;
+    }
+    return hand_over(in, &item, &answer);
+}
+
 static bool on_line(void *ctx, line_kind kind, const char *text, size_t len)
 {
     input *in = ctx;
     inbox_item item = {.read_ns = clock_mono_ns(in->clock)};
     buf answer = {0};
+    if (in->awaiting.request) {
+        return on_attachment(in, kind, text, len);
+    }
     status_page_add(in->page, STATUS_ROW_INPUT_LINES, 1);
     if (kind != LINE_TEXT) {
         refuse_line(kind, &answer);
@@ -83,6 +125,11 @@ static bool on_line(void *ctx, line_kind kind, const char *text, size_t len)
         uint64_t attached;
         if (wire_request_decode(text, len, &in->limits, &item.request, &answer, &attached, NULL) != ST_OK) {
             item.request = NULL;
+        }
+        if (item.request && item.request->attach_bytes > 0) {
+            line_expect_attachment(&in->lines, (size_t)item.request->attach_bytes);
+            in->awaiting = item;
+            return true;
         }
         line_skip_attachment(&in->lines, attached);
     }
@@ -92,13 +139,7 @@ static bool on_line(void *ctx, line_kind kind, const char *text, size_t len)
         in->stopped = true;
         return false;
     }
-    item.answer = buf_detach(&answer, &item.answer_len);
-    if (item.answer_len == 0) {
-        mem_free(item.answer);
-        item.answer = NULL;
-    }
-    push(in, &item);
-    return !in->stopped;
+    return hand_over(in, &item, &answer);
 }
 
 /* One read: bytes, 0 at EOF, -1 when there was nothing after all. */
@@ -128,6 +169,7 @@ static void read_lines(input *in, char *chunk)
             open = false;
         }
     }
+    inbox_item_release(&in->awaiting);
     line_release(&in->lines);
 }
 

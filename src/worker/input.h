@@ -4,7 +4,8 @@
  * It stops at EOF (a last line without '\n' still counts; then the inbox is ended), when the worker is
  * halted, or when the inbox is aborted; the line `shutdown` halts the worker at once. It never waits for
  * stdout: while the inbox has room it reads, whatever the engine and the writer do; while it has none only
- * the control pipe is read. After EOF it stays for the control pipe, if there is one, until the inbox is aborted. Its
+ * the control pipe is read. The bytes that follow a line (`session import`) are gathered in one buffer, and read also
+ * where the line is refused. After EOF it stays for the control pipe, if there is one, until the inbox is aborted. Its
  * descriptors are only read after poll said so, and the mode of stdin is left as it is.
  */
 #ifndef HEARTH_WORKER_INPUT_H
@@ -39,7 +40,8 @@ typedef struct input {
     pthread_t thread;
     /* reader thread */
     line_splitter lines;
-    bool stopped; /* halted or aborted */
+    inbox_item awaiting; /* a request whose attachment is being read; none: all zero */
+    bool stopped;        /* halted or aborted */
 } input;
 
 /* *in must stay where it is until input_join. */

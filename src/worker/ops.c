@@ -166,6 +166,10 @@ void ops_answer(task *k, bool draining)
         describe_worker(k, draining);
     } else if (k->request->op == WIRE_SESSION_GET) {
         describe_session(k);
+    } else if (k->request->op > WIRE_SESSION_CLOSE) {
+        err e;
+        err_set(&e, ST_UNSUPPORTED, "action", "this action is not supported by this build");
+        say_session_error(k, &e);
     } else {
         change_session(k);
     }

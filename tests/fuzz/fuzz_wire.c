@@ -47,6 +47,7 @@ static void check_ranges(const wire_request *r)
     must(r->top_logprobs >= -1 && r->top_logprobs <= WIRE_MAX_TOP_LOGPROBS);
     must(r->prompt_logprobs >= -1 && r->prompt_logprobs <= WIRE_MAX_TOP_LOGPROBS);
     must(r->n_stop_token_ids <= WIRE_MAX_STOP_IDS && r->n_bias <= WIRE_MAX_BIAS);
+    must(r->from >= 0 && r->count >= -1 && r->name.len <= WIRE_MAX_SAVE_NAME_BYTES);
     must(r->deadline_ms <= WIRE_MAX_DEADLINE_MS && r->id.len <= WIRE_MAX_ID_BYTES);
     check_ids(r->ids, r->n_ids);
     check_ids(r->stop_token_ids, r->n_stop_token_ids);
@@ -99,7 +100,7 @@ static uint64_t try_request(const char *text, size_t len, const wire_limits *lim
     uint64_t attached = 0;
     status st = wire_request_decode(text, len, limits, &r, &answer, &attached, NULL);
     if (st == ST_OK) {
-        must(answer.len == 0 && attached == 0);
+        must(answer.len == 0 && attached == r->attach_bytes && attached <= WIRE_MAX_ATTACH_BYTES);
         check_ranges(r);
         check_round_trip(r, limits);
         wire_request_free(r);

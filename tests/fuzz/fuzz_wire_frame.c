@@ -105,6 +105,18 @@ static status put(buf *out, const frame *f)
         return frame_put_session_info(out, f->id, &f->session);
     case FRAME_STATS:
         return frame_put_stats(out, f->id, &f->stats);
+    case FRAME_EXPORT:
+        must(f->attach_bytes > 0);
+        return frame_put_extent(out, f->id, f->kind, &f->extent) == ST_OK
+                   ? line_add_u64(out, "attach", f->attach_bytes)
+                   : ST_NOMEM;
+    case FRAME_PREWARMED:
+    case FRAME_PROBE:
+    case FRAME_IMPORT:
+    case FRAME_SAVED:
+    case FRAME_RESTORED:
+    case FRAME_DROPPED:
+        return frame_put_extent(out, f->id, f->kind, &f->extent);
     }
     return ST_INTERNAL;
 }

@@ -125,7 +125,8 @@ static inline bool same_request(const wire_request *a, const wire_request *b)
            a->min_tokens == b->min_tokens && a->ignore_eos == b->ignore_eos &&
            a->top_logprobs == b->top_logprobs && a->prompt_logprobs == b->prompt_logprobs &&
            a->deadline_ms == b->deadline_ms && a->progress == b->progress && a->priority == b->priority &&
-           a->repetition_guard == b->repetition_guard;
+           a->repetition_guard == b->repetition_guard && a->from == b->from && a->count == b->count &&
+           same_string(a->name, b->name) && a->attach_bytes == b->attach_bytes;
 }
 
 #endif

@@ -11,6 +11,7 @@
 
 #include "base/mem.h"
 #include "wire/frame.h"
+#include "wire/line.h"
 
 #define S(text) ((wire_string){(text), sizeof(text) - 1})
 #define ID      S("r")
@@ -397,6 +398,55 @@ static void test_answers(void **state)
     buf_release(&b);
 }
 
+/* What a kind does not say is not written and reads as nothing. */
+static void test_extents(void **state)
+{
+    static const struct {
+        frame_kind kind;
+        const char *want;
+    } cases[] = {
+        {FRAME_PREWARMED, "\"prewarmed\":{\"session_id\":\"s\",\"tokens\":100,\"prefilled\":3}}\n"},
+        {FRAME_PROBE,
+         "\"probe\":{\"session_id\":\"s\",\"from\":32,\"count\":64,\"tokens\":100,\"in_memory\":40,"
+         "\"stored\":33}}\n"},
+        {FRAME_EXPORT,
+         "\"export\":{\"session_id\":\"s\",\"from\":32,\"count\":64,\"tokens\":100},\"attach\":5}\n"},
+        {FRAME_IMPORT, "\"import\":{\"session_id\":\"s\",\"from\":32,\"count\":64,\"tokens\":100}}\n"},
+        {FRAME_SAVED, "\"saved\":{\"session_id\":\"s\",\"name\":\"n\",\"tokens\":100}}\n"},
+        {FRAME_RESTORED, "\"restored\":{\"session_id\":\"s\",\"name\":\"n\",\"tokens\":100}}\n"},
+        {FRAME_DROPPED, "\"dropped\":{\"session_id\":\"s\",\"name\":\"n\",\"tokens\":100}}\n"},
+    };
+    const frame_extent x = {S("s"),      S("n"),          .tokens = 100, .from = 32,
+                            .count = 64, .in_memory = 40, .stored = 33,  .prefilled = 3};
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        char want[256];
+        buf b = {0};
+        frame_kind kind = cases[i].kind;
+        bool range = kind == FRAME_PROBE || kind == FRAME_EXPORT || kind == FRAME_IMPORT;
+        snprintf(want, sizeof want, "{\"id\":\"r\",%s", cases[i].want);
+        assert_int_equal(frame_put_extent(&b, ID, kind, &x), ST_OK);
+        if (kind == FRAME_EXPORT) {
+            assert_int_equal(line_add_u64(&b, "attach", 5), ST_OK);
+        }
+        assert_string_equal(buf_str(&b), want);
+        frame f;
+        assert_int_equal(frame_decode(b.data, b.len - 1, &f, NULL), ST_OK);
+        assert_int_equal(f.kind, kind);
+        assert_int_equal(f.attach_bytes, kind == FRAME_EXPORT ? 5 : 0);
+        assert_null(f.attached);
+        assert_string_equal(f.extent.session_id.data, "s");
+        assert_int_equal(f.extent.tokens, 100);
+        assert_int_equal(f.extent.from, range ? 32 : 0);
+        assert_int_equal(f.extent.count, range ? 64 : 0);
+        assert_int_equal(f.extent.in_memory, kind == FRAME_PROBE ? 40 : 0);
+        assert_int_equal(f.extent.stored, kind == FRAME_PROBE ? 33 : 0);
+        assert_int_equal(f.extent.prefilled, kind == FRAME_PREWARMED ? 3 : 0);
+        assert_int_equal(f.extent.name.len, range || kind == FRAME_PREWARMED ? 0 : 1);
+        frame_release(&f);
+        buf_release(&b);
+    }
+}
+
 static void test_stats(void **state)
 {
     buf b = {0};
@@ -478,6 +528,21 @@ static const struct {
      "tokens_generated tokens_reused requests_done requests_failed requests_cancelled lanes_idle "
      "lanes_tracked lanes_created lanes_destroyed largest_tokens total_tokens tokens_evaluated "
      "tokens_recomputed tokens_restored parked preempted draining rows index active tokens"},
+    {"{\"id\":\"r\",\"prewarmed\":{\"session_id\":\"s\",\"tokens\":100,\"prefilled\":3}}",
+     "id prewarmed session_id tokens prefilled"},
+    {"{\"id\":\"r\",\"probe\":{\"session_id\":\"s\",\"from\":32,\"count\":64,\"tokens\":100,\"in_memory\":64,"
+     "\"stored\":32}}",
+     "id probe session_id from count tokens in_memory stored"},
+    {"{\"id\":\"r\",\"export\":{\"session_id\":\"s\",\"from\":32,\"count\":64,\"tokens\":100},\"attach\":5}",
+     "id export session_id from count tokens attach"},
+    {"{\"id\":\"r\",\"import\":{\"session_id\":\"s\",\"from\":32,\"count\":64,\"tokens\":100}}",
+     "id import session_id from count tokens"},
+    {"{\"id\":\"r\",\"saved\":{\"session_id\":\"s\",\"name\":\"n\",\"tokens\":100}}",
+     "id saved session_id name tokens"},
+    {"{\"id\":\"r\",\"restored\":{\"session_id\":\"s\",\"name\":\"n\",\"tokens\":100}}",
+     "id restored session_id name tokens"},
+    {"{\"id\":\"r\",\"dropped\":{\"session_id\":\"s\",\"name\":\"n\",\"tokens\":100}}",
+     "id dropped session_id name tokens"},
 };
 
 /* The first key of this name in line is renamed (*value NULL) or its value, up to the next , or closing bracket
@@ -728,13 +793,21 @@ static void test_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_accepted),        cmocka_unit_test(test_token),
-        cmocka_unit_test(test_deltas),          cmocka_unit_test(test_logprobs),
-        cmocka_unit_test(test_logprob_digits),  cmocka_unit_test(test_done),
-        cmocka_unit_test(test_error),           cmocka_unit_test(test_answers),
-        cmocka_unit_test(test_stats),           cmocka_unit_test(test_every_field_is_needed),
-        cmocka_unit_test(test_refuses),         cmocka_unit_test(test_template_is_fine),
-        cmocka_unit_test(test_done_is_checked), cmocka_unit_test(test_order_of_kinds),
+        cmocka_unit_test(test_accepted),
+        cmocka_unit_test(test_token),
+        cmocka_unit_test(test_deltas),
+        cmocka_unit_test(test_logprobs),
+        cmocka_unit_test(test_logprob_digits),
+        cmocka_unit_test(test_done),
+        cmocka_unit_test(test_error),
+        cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_extents),
+        cmocka_unit_test(test_stats),
+        cmocka_unit_test(test_every_field_is_needed),
+        cmocka_unit_test(test_refuses),
+        cmocka_unit_test(test_template_is_fine),
+        cmocka_unit_test(test_done_is_checked),
+        cmocka_unit_test(test_order_of_kinds),
         cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

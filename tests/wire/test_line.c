@@ -213,18 +213,19 @@ static void test_attachment_memory(void **state)
     assert_string_equal(got.text, "+6|<memory>|ok|"); /* skipped all the same */
     line_release(&s);
 
-    /* its last piece is the one that cannot be kept: nothing is left to skip */
+    /* memory is taken once, for all of it */
     char piece[50];
     memset(piece, 'x', sizeof piece);
     got = (seen){.splitter = &s};
     line_init(&s, 1000);
     assert_int_equal(line_push(&s, "+100\n", 5, collect, &got), ST_OK);
     assert_int_equal(line_push(&s, piece, sizeof piece, collect, &got), ST_OK);
-    mem_fail_at(1, false);
-    assert_int_equal(line_push(&s, piece, sizeof piece, collect, &got), ST_OK);
+    mem_fail_at(1, true);
+    assert_int_equal(line_push(&s, piece, 20, collect, &got), ST_OK);
+    assert_int_equal(line_push(&s, piece, 30, collect, &got), ST_OK);
     mem_fail_at(0, false);
     assert_int_equal(line_push(&s, "ok\n", 3, collect, &got), ST_OK);
-    assert_string_equal(got.text, "+100|<memory>|ok|");
+    assert_true(strlen(got.text) == 5 + 103 + 3 && strncmp(got.text, "+100|[xxx", 9) == 0);
     line_release(&s);
 
     /* what is skipped is not kept */
@@ -238,6 +239,51 @@ static void test_attachment_memory(void **state)
     assert_int_equal(line_push(&s, "ok\n", 3, collect, &got), ST_OK);
     assert_string_equal(got.text, "-1000000|ok|");
     line_release(&s);
+}
+
+/* Kept by whoever takes it: the very memory that it was gathered in, or a copy of what came in one piece. */
+typedef struct taker {
+    line_splitter *s;
+    char *bytes; /* owned */
+    bool moved, fails;
+} taker;
+
+static bool take(void *ctx, line_kind kind, const char *text, size_t len)
+{
+    taker *t = ctx;
+    if (kind == LINE_ATTACHMENT) {
+        assert_int_equal(len, 6);
+        mem_fail_at(t->fails, true);
+        t->bytes = line_take_attachment(t->s, text, len);
+        mem_fail_at(0, false);
+        t->moved = t->bytes == text;
+    } else if (text[0] == '+') {
+        line_expect_attachment(t->s, 6);
+    }
+    return true;
+}
+
+static void test_take_attachment(void **state)
+{
+    static const char stream[] = "+\na\nb\0cdx\n";
+    for (size_t step = 1; step < sizeof stream; step++) {
+        for (int fails = 0; fails < 2; fails++) {
+            line_splitter s;
+            taker t = {.s = &s, .fails = fails};
+            line_init(&s, 100);
+            for (size_t at = 0; at < sizeof stream - 1; at += step) {
+                size_t left = sizeof stream - 1 - at;
+                assert_int_equal(line_push(&s, stream + at, left < step ? left : step, take, &t), ST_OK);
+            }
+            assert_int_equal(t.moved, step < 8); /* at 8 and more it is in one piece */
+            assert_true(t.bytes || (fails && step >= 8));
+            if (t.bytes) {
+                assert_memory_equal(t.bytes, "a\nb\0cd", 6);
+            }
+            mem_free(t.bytes);
+            line_release(&s);
+        }
+    }
 }
 
 static void test_stop_at_attachment(void **state)
@@ -320,6 +366,7 @@ int main(void)
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_attachments),
         cmocka_unit_test(test_attachment_memory),
+        cmocka_unit_test(test_take_attachment),
         cmocka_unit_test(test_stop_at_attachment),
         cmocka_unit_test(test_sending),
     };

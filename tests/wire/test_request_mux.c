@@ -86,6 +86,18 @@ static const struct {
     {"{\"id\":\"r\",\"op\":\"session\",\"action\":\"get\",\"session_id\":\"s\"}", WIRE_SESSION_GET},
     {"{\"id\":\"r\",\"op\":\"session\",\"action\":\"reset\",\"session_id\":\"s\"}", WIRE_SESSION_RESET},
     {"{\"id\":\"r\",\"op\":\"session\",\"action\":\"close\",\"session_id\":\"s\"}", WIRE_SESSION_CLOSE},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"prewarm\"}", WIRE_SESSION_PREWARM},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"probe\"}", WIRE_SESSION_PROBE},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"export\",\"from\":0,\"count\":1}",
+     WIRE_SESSION_EXPORT},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"import\",\"attach\":1}",
+     WIRE_SESSION_IMPORT},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"save\",\"name\":\"a\"}",
+     WIRE_SESSION_SAVE},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"restore\",\"name\":\"a\"}",
+     WIRE_SESSION_RESTORE},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"drop\",\"name\":\"a\"}",
+     WIRE_SESSION_DROP},
     {"{\"id\":\"r\",\"op\":\"stats\"}", WIRE_STATS},
     {"{\"id\":\"r\",\"op\":\"cancel\"}", WIRE_CANCEL},
     {"{\"op\":\"pause\",\"id\":\"r\"}", WIRE_PAUSE},
@@ -161,7 +173,6 @@ static void test_unbuilt(void **state)
     static const char *const chat_fields[] = {"response_format"};
     static const char *const values[] = {"null", "1", "{}", "\"x\""};
     static const char *const unbuilt_ops[] = {"embed", "score", "adapter", "kv_limit"};
-    static const char *const actions[] = {"prewarm", "probe", "export", "import", "save", "restore", "drop"};
     char line[256];
     for (size_t v = 0; v < N_OF(values); v++) {
         for (size_t i = 0; i < N_OF(reply_fields); i++) {
@@ -180,11 +191,6 @@ static void test_unbuilt(void **state)
     for (size_t i = 0; i < N_OF(unbuilt_ops); i++) {
         snprintf(line, sizeof line, "{\"id\":\"r\",\"op\":\"%s\",\"x\":1}", unbuilt_ops[i]);
         refuse(line, "r", "op", ST_UNSUPPORTED);
-    }
-    for (size_t i = 0; i < N_OF(actions); i++) {
-        snprintf(line, sizeof line,
-                 "{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"%s\"}", actions[i]);
-        refuse(line, "r", "action", ST_UNSUPPORTED);
     }
     refuse("{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"close\",\"now\":true}", "r",
            "now", ST_UNSUPPORTED);
@@ -238,6 +244,77 @@ static const struct {
      ST_INVALID_FIELD},
     {"{\"id\":\"r\",\"op\":\"session\",\"action\":\"Get\",\"session_id\":\"s\"}", "r", "action",
      ST_INVALID_FIELD},
+    /* ranges, attachments, names */
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"probe\",\"from\":-1}", "r", "from",
+     ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"probe\",\"from\":1.0}", "r", "from",
+     ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"probe\",\"from\":null}", "r", "from",
+     ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"probe\",\"from\":"
+     "9223372036854775808}",
+     "r", "from", ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"probe\",\"count\":-1}", "r", "count",
+     ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"probe\",\"count\":\"1\"}", "r",
+     "count", ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"probe\",\"name\":\"a\"}", "r",
+     "name", ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"get\",\"from\":0}", "r", "from",
+     ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"prewarm\",\"count\":1}", "r",
+     "count", ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"export\"}", "r", "from",
+     ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"export\",\"from\":0}", "r", "count",
+     ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"export\",\"count\":1}", "r", "from",
+     ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"export\",\"from\":0,\"count\":0}",
+     "r", "count", ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"export\",\"from\":0,\"count\":-1}",
+     "r", "count", ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"import\"}", "r", "attach",
+     ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"import\",\"attach\":0}", "r",
+     "attach", ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"import\",\"attach\":67108865}", "r",
+     "attach", ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"import\",\"attach\":\"1\"}", "r",
+     "attach", ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"import\",\"attach\":1,\"from\":0}",
+     "r", "from", ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"save\"}", "r", "name",
+     ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"save\",\"name\":\"\"}", "r", "name",
+     ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"save\",\"name\":null}", "r", "name",
+     ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"save\",\"name\":1}", "r", "name",
+     ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"save\",\"name\":\".a\"}", "r",
+     "name", ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"save\",\"name\":\"..\"}", "r",
+     "name", ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"save\",\"name\":\"a/b\"}", "r",
+     "name", ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"save\",\"name\":\"a\\u0000\"}", "r",
+     "name", ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"save\",\"name\":\"a b\"}", "r",
+     "name", ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"save\",\"name\":\"\\u00e9\"}", "r",
+     "name", ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"save\",\"name\":"
+     "\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}",
+     "r", "name", ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"restore\"}", "r", "name",
+     ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"restore\",\"name\":\"/etc/passwd\"}",
+     "r", "name", ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"drop\",\"name\":\"../a\"}", "r",
+     "name", ST_INVALID_FIELD},
+    {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"drop\",\"name\":\"a\",\"attach\":0}",
+     "r", "attach", ST_UNSUPPORTED},
     /* texts */
     {"{\"id\":\"r\",\"op\":\"tokenize\",\"text\":null}", "r", "text", ST_INVALID_FIELD},
     {"{\"id\":\"r\",\"op\":\"tokenize\",\"text\":[\"a\"]}", "r", "text", ST_INVALID_FIELD},
@@ -683,7 +760,17 @@ static void test_attachments(void **state)
         {"{\"id\":\"r\",\"op\":\"stats\",\"attach\":5}", 5, "attach"},
         {"{\"id\":\"r\",\"prompt\":\"a\",\"attach\":1}", 1, "attach"},
         {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"import\",\"attach\":100}", 100,
-         "action"},
+         NULL},
+        {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"import\",\"attach\":100,\"x\":"
+         "1}",
+         100, "x"},
+        {"{\"id\":\"r\",\"op\":\"session\",\"action\":\"import\",\"attach\":100}", 100, "session_id"},
+        {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"import\",\"attach\":67108865}",
+         67108865, "attach"},
+        {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"export\",\"attach\":100,"
+         "\"from\":0,"
+         "\"count\":1}",
+         100, "attach"},
         {"{\"id\":\"r\",\"op\":\"embed\",\"attach\":7}", 7, "op"},
         {"{\"id\":1,\"op\":\"stats\",\"attach\":9}", 9, "id"},
         {"{\"id\":\"r\",\"op\":\"stats\",\"attach\":18446744073709551615}", UINT64_MAX, "attach"},
@@ -703,10 +790,55 @@ static void test_attachments(void **state)
         assert_int_equal(r != NULL, cases[i].field == NULL);
         if (!r) {
             assert_string_equal(f.field, cases[i].field);
+        } else { /* what a request says is to be kept is what follows */
+            assert_true(r->attach_bytes == n);
         }
         frame_release(&f);
         wire_request_free(r);
     }
+}
+
+/* Whose bytes follow is known even where there is no memory to read the line: they are never taken for lines. */
+static void test_attachment_without_memory(void **state)
+{
+    static const struct {
+        const char *line;
+        uint64_t want;
+    } cases[] = {
+        {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"import\",\"attach\":67108864}",
+         67108864},
+        {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"import\",\"x\":1,\"attach\":7}",
+         7},
+        {"{\"id\":\"r\",\"op\":\"stats\"}", 0},
+        {"{\"id\":\"r\",\"prompt\":\"a\",\"deadline_ms\":12}", 0},
+    };
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        for (uint64_t at = 1; at < 20; at++) {
+            wire_request *r = NULL;
+            buf answer = {0};
+            uint64_t n = 77;
+            mem_fail_at(at, true);
+            status st =
+                wire_request_decode(cases[i].line, strlen(cases[i].line), &limits, &r, &answer, &n, NULL);
+            mem_fail_at(0, false);
+            assert_true(n == cases[i].want);
+            assert_true(at > 1 || st == ST_NOMEM);
+            wire_request_free(r);
+            buf_release(&answer);
+        }
+    }
+}
+
+/* What was put into a request is freed with it and counts. */
+static void test_attached(void **state)
+{
+    wire_request *r = accept(
+        "{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"import\",\"attach\":1000}");
+    assert_int_equal(r->attach_bytes, 1000);
+    assert_true(wire_request_bytes(r) > 1000);
+    r->attached = mem_alloc(1000);
+    assert_non_null(r->attached);
+    wire_request_free(r);
 }
 
 /* invalid_field shows the value, and no answer here speaks of a session. */
@@ -739,6 +871,7 @@ static void test_memory(void **state)
         "{\"id\":\"r\",\"op\":\"detokenize\",\"ids\":[1,2,3]}",
         "{\"id\":\"r\",\"op\":\"stats\",\"nope\":1}",
         "{\"id\":\"r\",\"op\":\"session\",\"action\":\"save\"}",
+        "{\"id\":\"r\",\"op\":\"session\",\"action\":\"save\",\"session_id\":\"s\",\"name\":\"n\"}",
     };
     for (size_t i = 0; i < N_OF(lines); i++) {
         for (uint64_t n = 1; n < 40; n++) {
@@ -770,6 +903,8 @@ int main(void)
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_too_many_biases),
         cmocka_unit_test(test_attachments),
+        cmocka_unit_test(test_attachment_without_memory),
+        cmocka_unit_test(test_attached),
         cmocka_unit_test(test_answer_text),
         cmocka_unit_test(test_memory),
     };

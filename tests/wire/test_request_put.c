@@ -82,6 +82,24 @@ static void test_text(void **state)
     r.id = R("x");
     r.session_id = R("s");
     check_text(&r, "{\"id\":\"x\",\"op\":\"session\",\"action\":\"reset\",\"session_id\":\"s\"}\n");
+    r = wire_request_default(WIRE_SESSION_EXPORT);
+    r.id = R("x");
+    r.session_id = R("s");
+    r.count = 32;
+    check_text(&r, "{\"id\":\"x\",\"op\":\"session\",\"action\":\"export\",\"session_id\":\"s\",\"from\":0,"
+                   "\"count\":32}\n");
+    r = wire_request_default(WIRE_SESSION_IMPORT);
+    r.id = R("x");
+    r.session_id = R("s");
+    r.attach_bytes = 5;
+    check_text(&r,
+               "{\"id\":\"x\",\"op\":\"session\",\"action\":\"import\",\"session_id\":\"s\",\"attach\":5}\n");
+    r = wire_request_default(WIRE_SESSION_SAVE);
+    r.id = R("x");
+    r.session_id = R("s");
+    r.name = R("n");
+    check_text(&r,
+               "{\"id\":\"x\",\"op\":\"session\",\"action\":\"save\",\"session_id\":\"s\",\"name\":\"n\"}\n");
     r = wire_request_default(WIRE_CANCEL);
     r.id = R("x");
     check_text(&r, "{\"id\":\"x\",\"op\":\"cancel\"}\n");
@@ -89,8 +107,9 @@ static void test_text(void **state)
     check_text(&r, "{\"op\":\"shutdown\"}\n");
 }
 
-#define CHAT "{\"id\":\"r\",\"op\":\"chat\",\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],"
-#define GEN  "{\"id\":\"r\",\"prompt\":\"a\","
+#define CHAT    "{\"id\":\"r\",\"op\":\"chat\",\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],"
+#define SESSION "{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":"
+#define GEN     "{\"id\":\"r\",\"prompt\":\"a\","
 
 /* Every field away from its default once, and at the ends of its range. */
 static const char *const lines[] = {
@@ -174,6 +193,19 @@ static const char *const lines[] = {
     "{\"id\":\"r\",\"op\":\"session\",\"action\":\"get\",\"session_id\":\"s\"}",
     "{\"id\":\"r\",\"op\":\"session\",\"action\":\"reset\",\"session_id\":\"s\"}",
     "{\"id\":\"r\",\"op\":\"session\",\"action\":\"close\",\"session_id\":\"s\"}",
+    SESSION "\"prewarm\"}",
+    SESSION "\"probe\"}",
+    SESSION "\"probe\",\"from\":7}",
+    SESSION "\"probe\",\"count\":0}",
+    SESSION "\"probe\",\"from\":9223372036854775807,\"count\":9223372036854775807}",
+    SESSION "\"export\",\"from\":0,\"count\":1}",
+    SESSION "\"export\",\"from\":9223372036854775807,\"count\":9223372036854775807}",
+    SESSION "\"import\",\"attach\":1}",
+    SESSION "\"import\",\"attach\":67108864}",
+    SESSION "\"save\",\"name\":\"a\"}",
+    SESSION "\"restore\",\"name\":\"a\"}",
+    SESSION "\"restore\",\"name\":\"-Az_09.b\"}",
+    SESSION "\"drop\",\"name\":\"a\"}",
     "{\"id\":\"r\",\"op\":\"stats\"}",
     "{\"id\":\"r\",\"op\":\"cancel\"}",
     "{\"id\":\"r\",\"op\":\"pause\"}",
