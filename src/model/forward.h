@@ -18,6 +18,7 @@
 
 #include "base/pool.h"
 #include "base/status.h"
+#include "kern/kv_layout.h"
 #include "model/shape.h"
 
 typedef struct batch_row {
@@ -47,6 +48,10 @@ typedef struct forward_ops {
     size_t page_bytes;     /* size of a KV page */
     size_t max_rows;       /* rows one call takes */
     size_t max_logit_rows; /* rows with want_logits one call takes */
+    /* What a page holds (kern/kv_layout.h). kv_layers NULL: nobody but the model knows, so nothing is exported. */
+    const kv_layer *kv_layers; /* [n_kv_layers] */
+    size_t n_kv_layers;
+    kv_type kv_type;
     /*
      * logits: [rows with want_logits, in row order][n_vocab]. bad: [n_rows], set to 1 for each row whose
      * sequence met a non-finite value in or before that row of this batch (its logits are then unspecified

@@ -114,6 +114,9 @@ forward_ops model_forward_ops(model *m)
                          .page_bytes = m->page_bytes,
                          .max_rows = m->opt.max_rows,
                          .max_logit_rows = m->opt.max_logit_rows,
+                         .kv_layers = m->kv_layers,
+                         .n_kv_layers = m->hp.shape.n_layers,
+                         .kv_type = m->opt.kv_type,
                          .forward = model_forward};
 }
 
