@@ -5,14 +5,14 @@
 set -euo pipefail
 profile=${1:-run}
 packages=(gcc libc6-dev pkg-config meson ninja-build python3 libevent-dev libssl-dev libhttp-parser-dev libpcre2-dev
-  libutf8proc-dev libxxhash-dev libseccomp-dev libedit-dev)
+  libutf8proc-dev libxxhash-dev libseccomp-dev libsqlite3-dev libedit-dev)
 case $profile in
 run) ;;
 test) packages+=(libcmocka-dev) ;;
 ci) packages+=(libcmocka-dev clang clang-format clang-tidy cppcheck libclang-rt-14-dev curl nodejs valgrind) ;;
 arm)
   packages=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user)
-  for p in libssl-dev libxxhash-dev libpcre2-dev libutf8proc-dev libseccomp-dev libcmocka-dev; do
+  for p in libssl-dev libxxhash-dev libpcre2-dev libutf8proc-dev libseccomp-dev libsqlite3-dev libcmocka-dev; do
     packages+=("$p:arm64")
   done
   ;;
