@@ -21,7 +21,8 @@
 
 #define OWN_THREADS 4 /* reader, writer, and room: a stack is counted as a whole when its thread starts */
 
-static bool entered; /* by sandbox_enter, read by sandbox_seal: the same thread */
+static bool entered;         /* by sandbox_enter, read by sandbox_seal: the same thread */
+static int kept_folder = -1; /* from sandbox_keep_folder to sandbox_enter */
 
 const char *sandbox_missing(void)
 {
@@ -144,14 +145,34 @@ static status give_up_rights(int abi, err *e)
     if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
         return err_set(e, ST_IO, NULL, "cannot give up privileges: %s", strerror(errno));
     }
-    status st = abi > 0 ? sandbox_landlock_enter(abi, e) : ST_OK;
+    status st = abi > 0 ? sandbox_landlock_enter(abi, kept_folder, e) : ST_OK;
     if (st == ST_OK) {
         st = sandbox_trap_install(e);
     }
     if (st == ST_OK) {
-        st = sandbox_seccomp_enter(e);
+        st = sandbox_seccomp_enter(kept_folder >= 0, e);
     }
     return st;
+}
+
+status sandbox_keep_folder(const char *path, err *e)
+{
+    if (sandbox_missing()) {
+        return ST_OK;
+    }
+    if (sandbox_landlock_abi() == 0) {
+        return err_set(e, ST_UNSUPPORTED, NULL,
+                       "the kernel has no Landlock: nothing would hold the worker in %s", path);
+    }
+    int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) {
+        return err_set(e, ST_IO, NULL, "cannot open %s: %s", path, strerror(errno));
+    }
+    if (kept_folder >= 0) {
+        close(kept_folder);
+    }
+    kept_folder = fd;
+    return ST_OK;
 }
 
 status sandbox_enter(uint64_t file_bytes, err *e)
@@ -169,6 +190,10 @@ status sandbox_enter(uint64_t file_bytes, err *e)
     }
     if (st == ST_OK) {
         st = give_up_rights(abi, e);
+    }
+    if (kept_folder >= 0) {
+        close(kept_folder); /* the domain has it */
+        kept_folder = -1;
     }
     if (st == ST_OK) {
         entered = true;

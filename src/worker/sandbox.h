@@ -4,6 +4,7 @@
  *
  * In this order, on the only thread there is:
  *   sandbox_prepare   has done at once what libraries would do later, by calls that will be gone;
+ *   sandbox_keep_folder  (where there is a store) says in which folder files may be made later;
  *   (the caller opens everything: the model's files, descriptors, the status page)
  *   sandbox_enter     no new privileges, Landlock without rights, the call filter, a soft limit on memory;
  *   (the model is parsed, threads may start)
@@ -14,6 +15,10 @@
  * program or process, a socket, another process' memory, and what else no worker ever asks for → killed by
  * SIGSYS. Signals reach only this process. The parent-death signal stays. On a kernel without Landlock the
  * filter stands alone. Adding a system call to the worker means adding it to the lists in sandbox_seccomp.c.
+ *
+ * With a folder kept: files directly or deeper in it are made, read, written, renamed, removed and locked; everything
+ * else is EACCES as before, now because Landlock says so, which alone knows paths. What no Landlock hides is whether a
+ * file exists, how large and how old it is.
  *
  * There is no way back, and one sandbox in a process. Errors: ST_INTERNAL when it comes too late (there is a
  * second thread), ST_IO when the kernel refuses a part that it has: the worker must not go on then.
@@ -39,6 +44,10 @@ int sandbox_landlock_abi(void); /* 0: the kernel has no Landlock */
 
 /* Also switches core dumps off and leaves one malloc arena. Must come before the second thread. */
 status sandbox_prepare(err *e);
+
+/* The one folder of sandbox_enter; it exists. Nothing if sandbox_missing. ST_UNSUPPORTED: there is no Landlock, so that
+ * nothing could hold the worker in it: it has to do without. ST_IO: the folder cannot be opened. */
+status sandbox_keep_folder(const char *path, err *e);
 
 /* file_bytes: of the model, opened by now. If sandbox_missing, this is one line in the log and ST_OK. */
 status sandbox_enter(uint64_t file_bytes, err *e);

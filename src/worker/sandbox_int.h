@@ -13,11 +13,12 @@
 
 #include "base/status.h"
 
-/* A domain without a single right, of everything that version abi of Landlock can take away. */
-status sandbox_landlock_enter(int abi, err *e);
+/* A domain without a single right, of everything that version abi of Landlock can take away, but for the files in an
+ * open folder (-1: no folder). */
+status sandbox_landlock_enter(int abi, int folder_fd, err *e);
 
 bool sandbox_seccomp_available(void);
-status sandbox_seccomp_enter(err *e);
+status sandbox_seccomp_enter(bool with_folder, err *e);
 /* A second filter, on all threads: no limits and no filters from now on. */
 status sandbox_seccomp_seal(err *e);
 

@@ -12,9 +12,16 @@ typedef struct landlock_ruleset {
     uint64_t fs, net, scoped;
 } landlock_ruleset;
 
+typedef struct __attribute__((packed)) landlock_path_rule {
+    uint64_t fs;
+    int32_t folder_fd;
+} landlock_path_rule;
+
 #define CREATE_RULESET_VERSION 1u
+#define RULE_PATH_BENEATH      1
 
 #define FS_ABI_1     0x1fffu    /* execute, read, write, directories, make and remove every kind of file */
+#define FS_FOLDER    0x12eu     /* write and read files, list, remove and make files */
 #define FS_REFER     (1u << 13) /* ABI 2: link and rename between folders */
 #define FS_TRUNCATE  (1u << 14) /* ABI 3 */
 #define FS_IOCTL_DEV (1u << 15) /* ABI 5: of devices opened from now on */
@@ -38,7 +45,7 @@ static landlock_ruleset everything(int abi)
     return r;
 }
 
-status sandbox_landlock_enter(int abi, err *e)
+status sandbox_landlock_enter(int abi, int folder_fd, err *e)
 {
     /* Older kernels take a longer struct as long as what they do not know is zero. */
     landlock_ruleset r = everything(abi);
@@ -47,7 +54,14 @@ status sandbox_landlock_enter(int abi, err *e)
         return err_set(e, ST_IO, NULL, "cannot make a Landlock ruleset (version %d): %s", abi,
                        strerror(errno));
     }
-    int why = syscall(SYS_landlock_restrict_self, fd, 0u) == 0 ? 0 : errno;
+    int why = 0;
+    if (folder_fd >= 0) {
+        const landlock_path_rule rule = {FS_FOLDER | (r.fs & FS_TRUNCATE), folder_fd};
+        why = syscall(SYS_landlock_add_rule, fd, RULE_PATH_BENEATH, &rule, 0u) == 0 ? 0 : errno;
+    }
+    if (why == 0) {
+        why = syscall(SYS_landlock_restrict_self, fd, 0u) == 0 ? 0 : errno;
+    }
     close(fd);
     return why == 0 ? ST_OK : err_set(e, ST_IO, NULL, "cannot enter a Landlock domain: %s", strerror(why));
 }

@@ -46,10 +46,17 @@ static const int allowed[] = {
 
 /* Looking for a file is no crime, and done without: EACCES, whether or not there is Landlock. (newfstatat is
  * answered in the trap.) */
-static const int refused[] = {SCMP_SYS(open),       SCMP_SYS(openat),   SCMP_SYS(openat2),
-                              SCMP_SYS(creat),      SCMP_SYS(stat),     SCMP_SYS(lstat),
-                              SCMP_SYS(statx),      SCMP_SYS(access),   SCMP_SYS(faccessat),
-                              SCMP_SYS(faccessat2), SCMP_SYS(readlink), SCMP_SYS(readlinkat)};
+static const int refused[] = {SCMP_SYS(open),     SCMP_SYS(openat2),   SCMP_SYS(creat),
+                              SCMP_SYS(stat),     SCMP_SYS(lstat),     SCMP_SYS(statx),
+                              SCMP_SYS(access),   SCMP_SYS(faccessat), SCMP_SYS(faccessat2),
+                              SCMP_SYS(readlink), SCMP_SYS(readlinkat)};
+
+/* What files in the folder are made with, by the store and by SQLite (openat: below). Which files: Landlock. */
+static const int folder_allowed[] = {SCMP_SYS(newfstatat), SCMP_SYS(getdents64), SCMP_SYS(unlink),
+                                     SCMP_SYS(unlinkat),   SCMP_SYS(rename),     SCMP_SYS(renameat),
+                                     SCMP_SYS(renameat2),  SCMP_SYS(fadvise64),  SCMP_SYS(geteuid)};
+/* SQLite would like a new file to have owner and mode of its database; it has. */
+static const int folder_refused[] = {SCMP_SYS(fchmod), SCMP_SYS(fchown)};
 
 /* Nothing in a worker asks for these: whoever does is not a worker any more. */
 static const int fatal[] = {
@@ -118,6 +125,17 @@ static const arg_rule descriptor_rules[] = {
     ALLOW(fcntl, EQ(1, F_DUPFD_CLOEXEC)),
     ALLOW(ioctl, EQ(1, TCGETS)), /* isatty */
     ALLOW(ioctl, EQ(1, FIONREAD)),
+};
+
+/* A path that is only looked up is nothing that Landlock holds up. */
+static const arg_rule folder_rules[] = {
+    ALLOW(openat, LACKS(2, O_PATH)),
+    FAIL(EACCES, openat, HAS(2, O_PATH)),
+    ALLOW(fcntl, EQ(1, F_SETLK)),
+    ALLOW(fcntl, EQ(1, F_GETLK)),
+};
+static const arg_rule no_folder_rules[] = {
+    FAIL(EACCES, openat),
 };
 
 /* Limits are read; RLIMIT_DATA is set until the seal. */
@@ -189,6 +207,20 @@ static int fill(scmp_filter_ctx ctx)
     return rc ? rc : add_signal_rules(ctx);
 }
 
+static int fill_without_folder(scmp_filter_ctx ctx)
+{
+    int rc = fill(ctx);
+    return rc ? rc : add_rules(ctx, no_folder_rules, N_OF(no_folder_rules));
+}
+
+static int fill_with_folder(scmp_filter_ctx ctx)
+{
+    int rc = fill(ctx);
+    rc = rc ? rc : add_names(ctx, SCMP_ACT_ALLOW, folder_allowed, N_OF(folder_allowed));
+    rc = rc ? rc : add_names(ctx, SCMP_ACT_ERRNO(EPERM), folder_refused, N_OF(folder_refused));
+    return rc ? rc : add_rules(ctx, folder_rules, N_OF(folder_rules));
+}
+
 static int fill_seal(scmp_filter_ctx ctx)
 {
     return add_rules(ctx, seal_rules, N_OF(seal_rules));
@@ -230,9 +262,9 @@ bool sandbox_seccomp_available(void)
     return prctl(PR_SET_SECCOMP, 2 /* SECCOMP_MODE_FILTER */, NULL) != 0 && errno == EFAULT;
 }
 
-status sandbox_seccomp_enter(err *e)
+status sandbox_seccomp_enter(bool with_folder, err *e)
 {
-    return load(SCMP_ACT_TRAP, fill, false, e);
+    return load(SCMP_ACT_TRAP, with_folder ? fill_with_folder : fill_without_folder, false, e);
 }
 
 status sandbox_seccomp_seal(err *e)

@@ -361,7 +361,7 @@ static act_run behind_landlock;
 static int landlock_alone(void)
 {
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-        sandbox_landlock_enter(sandbox_landlock_abi(), NULL) != ST_OK) {
+        sandbox_landlock_enter(sandbox_landlock_abi(), -1, NULL) != ST_OK) {
         return 254;
     }
     return behind_landlock();
