@@ -111,15 +111,20 @@ static void write_prompt(const bench_lanes *l, size_t lane_index, size_t depth, 
     }
 }
 
+static gen_request request_of(const bench_lanes *l, stream *at, size_t n_prompt, size_t n_reply)
+{
+    return (gen_request){.prompt = l->prompt,
+                         .n_prompt = n_prompt,
+                         .max_new_tokens = (int32_t)n_reply,
+                         .params = sampling_default(),
+                         .session = at->session,
+                         .sink = {at, on_token, on_done, on_failed, NULL},
+                         .prompt_logprobs = -1};
+}
+
 static status submit(bench_lanes *l, stream *at, size_t n_prompt, size_t n_reply, err *e)
 {
-    gen_request r = {.prompt = l->prompt,
-                     .n_prompt = n_prompt,
-                     .max_new_tokens = (int32_t)n_reply,
-                     .params = sampling_default(),
-                     .session = at->session,
-                     .sink = {at, on_token, on_done, on_failed, NULL},
-                     .prompt_logprobs = -1};
+    gen_request r = request_of(l, at, n_prompt, n_reply);
     r.params.temperature = 0.8f;
     r.params.top_k = 40;
     r.params.top_p = 0.95f;
@@ -166,7 +171,8 @@ status bench_lanes_prefill(bench_lanes *l, size_t depth, size_t n, double *ms, e
     l->variant++;
     for (size_t i = 0; i < l->n; i++) {
         write_prompt(l, i, depth, n);
-        filled = filled && session_would_reuse(l->lanes[i].session, l->prompt, depth + n) == (int32_t)depth;
+        gen_request r = request_of(l, &l->lanes[i], depth + n, 1);
+        filled = filled && engine_would_reuse(l->en, &r) == (int32_t)depth;
     }
     if (!filled) {
         st = fill(l, depth, e);

@@ -61,7 +61,7 @@ static const char *check_active(const engine *en)
         return "the promises do not add up";
     }
     if (n_promised > page_pool_available(en->pages)) {
-        return "more pages are promised than there are";
+        return "more pages are promised than are free";
     }
     return n_images == park_images(en->parking) ? NULL : "there are copies of nobody";
 }
@@ -89,9 +89,20 @@ static const char *check_lists(const engine *en, size_t *n_lanes)
     return n == en->n_sequences && n_waiting + en->n_active == n ? NULL : "the lists do not add up";
 }
 
+/* Pages of a lane that nobody else has; the others are the tree's. */
+static size_t own_pages(const engine *en, const resident *kv)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < kv->n_pages; i++) {
+        n += page_pool_refs(en->pages, kv->pages[i]) == 1;
+    }
+    return n;
+}
+
 static const char *check_lanes(const engine *en, size_t n_owned)
 {
     size_t n_pages = 0;
+    kv_tree_stats tree = {0};
     lanes_stats l = lanes_stats_read(en->lanes);
     for (size_t i = 0; i < lanes_count(en->lanes); i++) {
         const lane *at = lanes_at(en->lanes, i);
@@ -102,12 +113,17 @@ static const char *check_lanes(const engine *en, size_t n_owned)
         if (at && at->owner == 0 && at->kv.n_pages > 0) {
             return "an idle lane has pages";
         }
-        n_pages += at ? at->kv.n_pages : 0;
+        n_pages += at ? own_pages(en, &at->kv) : 0;
     }
     if (l.live != n_owned || l.tracked != n_owned) {
         return "lanes are owned by nobody";
     }
-    bool all = n_pages == l.pages && n_pages == page_pool_total(en->pages) - page_pool_available(en->pages);
+    const char *why = NULL;
+    if (en->tree && !kv_tree_check(en->tree, &why)) {
+        return why;
+    }
+    tree = en->tree ? kv_tree_stats_read(en->tree) : tree;
+    bool all = n_pages + tree.pages[0] == page_pool_total(en->pages) - page_pool_available(en->pages);
     return all ? NULL : "there are pages of nobody";
 }
 

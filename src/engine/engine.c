@@ -67,9 +67,10 @@ static status allocate(engine *en)
     en->drawing = mem_alloc_array(c->max_sequences, sizeof(sequence *));
     en->drawing_logits = mem_alloc_array(c->max_sequences, sizeof(const float *));
     en->logits = mem_alloc_array(n_logits, sizeof *en->logits);
+    en->path = mem_alloc_array(resident_pages_for((size_t)c->n_ctx), sizeof *en->path);
     bool all = en->rows && en->bad && en->seqs && en->order && en->steps && en->logits;
     all = all && en->drawing && en->drawing_logits && en->active && en->running && en->parked && en->want;
-    all = all && en->hidden && en->repeat_scratch;
+    all = all && en->hidden && en->repeat_scratch && en->path;
     return all ? ST_OK : ST_NOMEM;
 }
 
@@ -137,6 +138,10 @@ static status make_parts(engine *en, err *e)
     st = st == ST_OK ? make_samplers(en) : st;
     st = st == ST_OK ? park_new(en->cfg.park_bytes, &en->parking) : st;
     st = st == ST_OK ? make_lanes(en) : st;
+    if (st == ST_OK && en->cfg.warm) {
+        const kv_tree_config tree = {.kinds = {{.pool = en->pages}}, .n_kinds = 1};
+        st = kv_tree_new(&tree, &en->tree);
+    }
     return st == ST_OK ? ST_OK : err_set(e, st, NULL, "out of memory for the engine");
 }
 
@@ -191,8 +196,10 @@ void engine_free(engine *en)
         sampler_free(en->samplers[i]);
     }
     lanes_free(en->lanes);
+    kv_tree_free(en->tree);
     park_free(en->parking);
     page_pool_free(en->pages);
+    mem_free(en->path);
     mem_free(en->active);
     mem_free(en->running);
     mem_free(en->parked);
@@ -214,7 +221,9 @@ void engine_free(engine *en)
 
 void engine_note_pages(engine *en)
 {
-    counter_set(&en->count.pages_used, page_pool_total(en->pages) - page_pool_available(en->pages));
+    size_t cached = en->tree ? kv_tree_evictable(en->tree, 0) : 0;
+    counter_set(&en->count.pages_used, page_pool_total(en->pages) - page_pool_available(en->pages) - cached);
+    counter_set(&en->count.pages_cached, cached);
     lanes_stats l = lanes_stats_read(en->lanes);
     counter_set(&en->count.lanes_live, l.live);
     counter_set(&en->count.lanes_idle, l.idle);
@@ -339,6 +348,17 @@ status engine_submit(engine *en, const gen_request *r, sequence **out, err *e)
     st = sequence_new(en, r, max_new, ceiling, out);
     return st == ST_OK ? ST_OK
                        : err_set(e, st, NULL, "out of memory for a request of %zu tokens", r->n_prompt);
+}
+
+int32_t engine_would_reuse(const engine *en, const gen_request *r)
+{
+    kv_root_key root;
+    bool asks_each = r->sink.prompt_probs && r->prompt_logprobs >= 0;
+    if (r->n_prompt == 0 || asks_each ||
+        reuse_root(en, r->cache_namespace, r->n_cache_namespace, &root) != ST_OK) {
+        return 0;
+    }
+    return (int32_t)reuse_find(en, &root, r->session, r->prompt, r->n_prompt).n_tokens;
 }
 
 size_t engine_running(const engine *en)
@@ -543,6 +563,7 @@ void engine_stats_read(const engine *en, engine_stats *out)
                           .bugs = counter_get(&c->bugs),
                           .pages_total = page_pool_total(en->pages),
                           .pages_used = counter_get(&c->pages_used),
+                          .pages_cached = counter_get(&c->pages_cached),
                           .sessions = counter_get(&c->sessions),
                           .sequences = counter_get(&c->sequences),
                           .running = counter_get(&c->running),

@@ -7,24 +7,28 @@
  * somebody else; EMIT_WAIT while held. Each request ends exactly once, with `done` or `failed`. What a sequence
  * computes never depends on the others: chunks, preemption and neighbours change time, never a bit.
  *
- * Sessions. A session's resident ids are exactly the tokens in its pages, in order. Requests on one session
+ * What was computed is kept: whatever the end, but a failure, all pages of a request enter the prefix tree (kv/tree.h),
+ * where any later one of the same namespace finds them. Pages that nobody holds are free for who needs them, those
+ * not used for longest first.
+ *
+ * Sessions. A session is the tokens that its last request left, in order; their pages are the tree's, so that an idle
+ * one takes no memory from anybody, and may find that some have to be computed again. Requests on one session
  * run one after another, in the order submitted; anonymous ones run together. The reset reason and the reuse
  * counts are those of PROTOCOL 2. A session is dirty after a failure, a stop-string cut or a cancel of a
  * request that had it (one cancelled while QUEUED has touched nothing); a deadline cut leaves it clean. A
- * failed request leaves nothing resident. With the last token of a `length` end still to be forwarded (named
- * sessions) `done` comes one step after the last token. While a request needs pages that nobody else has,
- * idle sessions are emptied, the one unused for longest first: their next turn starts `new`.
+ * failed request leaves nothing. With the last token of a `length` end still to be forwarded (named
+ * sessions) `done` comes one step after the last token.
  *
  * Lanes (engine/lanes.h). A running sequence has a lane: an anonymous one its own from admission to its end, a
- * session's the session's, which keeps it from its first admission until it is closed. All lanes busy: requests
- * wait.
+ * session's the session's, which keeps it from its first admission until it is closed, or until the request ends
+ * (session_gives_lane). All lanes busy: requests wait.
  *
  * Order. Waiting requests are admitted by priority, age and order (engine/policy.h). One that does not fit now may
  * be passed for a while, never for ever. Prompts are computed in chunks by time: a step that holds replies back
- * takes at most about 1.75 times what their own step takes, and none more than max_step_ns, one row apart.
+ * takes at most about 1.6 times what their own step takes, and none more than max_step_ns, one row apart.
  *
  * Pages. Admission reserves the prompt and up to GEN_WATERMARK_TOKENS of the reply. When a reply outgrows what
- * was reserved and no page is free, idle sessions are emptied, then one sequence is preempted: its pages are
+ * was reserved and no page is free, cached ones are taken, then one sequence is preempted: its pages are
  * copied aside (park_bytes) or dropped and computed again when it resumes. The context of a request without an
  * end of its own is the smaller of n_ctx and the pool, so that one alone can always run.
  *
@@ -49,6 +53,7 @@
 #include "engine/repeat_guard.h"
 #include "engine/sampler.h"
 #include "kv/page_pool.h"
+#include "kv/tree.h"
 #include "model/forward.h"
 #include "text/stop.h"
 #include "text/tokenizer.h"
@@ -84,6 +89,7 @@ typedef struct engine_config {
     size_t prewarm_lanes;   /* made at once */
     size_t park_bytes;      /* for copies of preempted sequences' pages; 0 = they are always computed again */
     bool warm;              /* false: nothing is ever reused (--no-warm) */
+    kv_root_key identity;   /* what all states of this engine depend on (kv/tree.h) */
     void (*lane_event)(void *ctx,
                        const lane_event *ev); /* NULL = nobody listens; it must not call the engine */
     void *lane_event_ctx;
@@ -110,15 +116,14 @@ typedef enum reset_reason {
 const char *reset_reason_name(reset_reason r); /* "new", "exact_prefix" … */
 
 status session_open(engine *en, session **out);
-/* Waits for nothing: no sequence of it may be running or queued (asserted). Gives back its pages. */
+/* It gives its lane back whenever none of its requests runs, so that sessions may be more than lanes. */
+void session_gives_lane(session *s);
+/* Waits for nothing: no sequence of it may be running or queued (asserted). */
 void session_close(session *s);
 status session_reset(session *s); /* same condition; resident ids gone, dirty cleared */
 bool session_busy(const session *s);
 bool session_dirty(const session *s);
 const int32_t *session_resident(const session *s, size_t *n); /* borrowed until the session changes */
-/* Tokens of this prompt that would not be computed if it were admitted on the session now; NULL, an anonymous
- * request: 0. An estimate: what runs or waits on the session comes first. */
-int32_t session_would_reuse(const session *s, const int32_t *prompt, size_t n_prompt);
 
 typedef struct gen_token {
     int32_t token;
@@ -144,6 +149,8 @@ typedef struct gen_result {
     const float *embedding; /* GEN_EMBED, finished by itself: [n_embd]; else NULL. Borrowed during the call */
     const float *label_logprobs; /* GEN_SCORE, finished by itself: [n_labels]; else NULL. Borrowed likewise */
     reset_reason reset;
+    kv_miss miss;    /* why reused_tokens are not more, for what begins at miss_at */
+    int32_t miss_at; /* tokens */
     uint64_t seed;
     double queue_ms, prefill_ms, decode_ms, total_ms, ttft_ms; /* ttft: from submit to the first token */
 } gen_result;
@@ -218,8 +225,12 @@ typedef struct gen_request {
     int32_t repeat_span;
     gen_plan plan; /* GEN_EMBED and GEN_SCORE: max_new_tokens and what concerns tokens is not looked at;
                             * they end with FINISH_STOP */
-    const int32_t *labels; /* GEN_SCORE: [n_labels] ids; copied */
-    size_t n_labels;       /* 1 … GEN_MAX_LABELS */
+    const char
+        *cache_namespace; /* bytes: only those of the same namespace share what was computed; borrowed during
+                                  * the call */
+    size_t n_cache_namespace; /* 0 = the common one */
+    const int32_t *labels;    /* GEN_SCORE: [n_labels] ids; copied */
+    size_t n_labels;          /* 1 … GEN_MAX_LABELS */
 } gen_request;
 
 /* All fields are checked before the session is touched. ST_INVALID_FIELD, ST_CONTEXT_LENGTH (prompt does not
@@ -227,6 +238,8 @@ typedef struct gen_request {
  * holds; the message has both numbers), ST_NOMEM: then nothing changed and
  * no sink is called. *out stays valid until the sink's done/failed. */
 status engine_submit(engine *en, const gen_request *r, sequence **out, err *e);
+/* Tokens of this request's prompt that would not be computed if it were admitted now. An estimate: others come first. */
+int32_t engine_would_reuse(const engine *en, const gen_request *r);
 /* Ends what was cut, admits what can run and computes one step. Returns false when there was nothing to
  * compute (no sequence, or all of them held). */
 bool engine_step(engine *en);
@@ -246,7 +259,9 @@ typedef struct engine_stats { /* a snapshot; counters only rise; what follows bu
     uint64_t steps, tokens_prefilled, tokens_generated, tokens_reused;
     uint64_t requests_done, requests_failed, requests_cancelled; /* each request counts in one of the three */
     uint64_t bugs;
-    uint64_t pages_total, pages_used;
+    uint64_t pages_total;
+    uint64_t pages_used;   /* by what runs */
+    uint64_t pages_cached; /* what ended left them; given to who needs them */
     uint64_t sessions, sequences;
     uint64_t running; /* sequences that have a lane: admitted and not ended */
     uint64_t parked;  /* of these: preempted and not yet back */

@@ -31,22 +31,26 @@
 #include "engine/park.h"
 #include "engine/policy.h"
 #include "engine/resident.h"
+#include "kv/tree.h"
 #include "text/detok.h"
 
 typedef enum seq_state { SEQ_QUEUED, SEQ_PREFILL, SEQ_DECODE, SEQ_TAIL, SEQ_PARKED, SEQ_RESTORE } seq_state;
 
 struct session {
+    /* owned */
+    ivec ids; /* what its last request left; its pages are the tree's, who may give them to others */
     /* borrowed */
     engine *en;
-    lane *lane;           /* from its first admission on; NULL: nothing is resident */
-    sequence *active;     /* the one that runs on it, or NULL */
-    session *prev, *next; /* of the engine's list */
-    uint64_t owner;       /* its number among the owners of lanes */
-    size_t n_requests;    /* queued and running */
-    uint64_t last_used;   /* step at which its last request ended: idle sessions are reclaimed oldest first */
-    uint64_t looked_at;   /* the last look at the queue that has met a request of it … */
+    lane *lane;              /* from its first admission on; NULL: it has none */
+    sequence *active;        /* the one that runs on it, or NULL */
+    session *prev, *next;    /* of the engine's list */
+    uint64_t owner;          /* its number among the owners of lanes */
+    size_t n_requests;       /* queued and running */
+    uint64_t last_used;      /* step at which its last request ended: lanes are taken from the oldest first */
+    uint64_t looked_at;      /* the last look at the queue that has met a request of it … */
     sequence *first_waiting; /* … and the first that it met; not looked at otherwise */
     bool dirty;
+    bool gives_lane; /* when none of its requests runs */
 };
 
 struct sequence {
@@ -67,6 +71,7 @@ struct sequence {
     session *session;      /* NULL = anonymous */
     lane *lane;            /* from its admission on */
     resident *kv;          /* the lane's */
+    kv_node *hold;         /* the end of its prefix in the tree, held while it runs; or NULL */
     const atomic_bool *cancel;
     gen_sink sink;
 
@@ -80,6 +85,9 @@ struct sequence {
     bool ceiling;  /* the context, not the caller, set max_new */
     bool repeated; /* the repetition guard has fired */
     bool begun;    /* the prompt was computed to its end, and what follows it has begun */
+    kv_root_key root;
+    kv_miss miss; /* what ended its prefix */
+    size_t miss_at;
     finish_reason sealed;
     gen_verdict verdict;
     size_t n_forced; /* of verdict.force that are used */
@@ -131,13 +139,16 @@ struct sequence {
 typedef struct engine_counters {
     atomic_uint_fast64_t steps, prefilled, generated, reused, done, failed, cancelled, bugs;
     atomic_uint_fast64_t preemptions, recomputed, restored;
-    atomic_uint_fast64_t pages_used, sessions, sequences, running, parked, lanes_live, lanes_idle;
+    atomic_uint_fast64_t pages_used, pages_cached, sessions, sequences, running, parked, lanes_live,
+        lanes_idle;
 } engine_counters;
 
 struct engine {
     engine_config cfg; /* what it points to is borrowed */
     /* owned */
     page_pool *pages;
+    kv_tree *tree; /* NULL: nothing is reused */
+    page_id *path; /* [pages of n_ctx] scratch */
     lane_table *lanes;
     park *parking;
     sampler *samplers[ENGINE_SAMPLERS]; /* a thread of the pool uses one; NULL behind the last */
@@ -169,6 +180,7 @@ struct engine {
     size_t max_piece;      /* bytes of the longest piece */
     cost_model cost;
     size_t largest_chunk;    /* rows of prompts in one step so far, as far as the cost model remembers */
+    size_t last_chunk;       /* the same of the last step that had a prompt in it */
     size_t steps_of_replies; /* since the last one with a prompt in it */
     step_shape alone;        /* the last step of replies alone; no rows = there was none */
     uint64_t alone_ns;       /* what such steps took */
@@ -189,15 +201,47 @@ static inline void counter_set(atomic_uint_fast64_t *c, uint64_t n)
 
 void engine_note_pages(engine *en); /* after pages or lanes were taken or given back */
 
-/* How a prompt would find the session now (PROTOCOL 2): the reason, and how many of its tokens need no
- * computing. */
-reset_reason session_match(const session *s, bool warm, const int32_t *prompt, size_t n, size_t *reuse);
-/* Pages that the session's tokens are in. */
-size_t session_pages(const session *s);
-/* Empties an idle session so that its pages serve somebody else. */
-void session_reclaim(session *s);
-/* The same, and its lane goes too. */
+/* How a prompt would find the session now (PROTOCOL 2): the reason, and how many of its tokens the session knows; s may
+ * be NULL. */
+reset_reason session_match(const session *s, bool warm, const int32_t *prompt, size_t n, size_t *known);
+/* One of its requests has left, with these tokens computed; none where nothing of it is kept. Without memory for
+ * them the session forgets. */
+void session_keep(session *s, const ivec *ids);
+/* An idle session gives its lane to somebody else; its tokens stay. */
 void session_lose_lane(session *s);
+
+/*
+ * reuse.c: what of a prompt need not be computed
+ */
+/* The root under which requests of that namespace are kept. ST_NOMEM. */
+status reuse_root(const engine *en, const char *name_space, size_t n, kv_root_key *out);
+
+typedef struct reuse_offer {
+    const kv_root_key *root; /* borrowed */
+    const int32_t *ids;      /* borrowed */
+    reset_reason reason;
+    size_t n_tokens;
+    kv_node *node; /* that they end in; valid until the tree changes, or while it is held */
+    kv_miss miss;  /* why there are no more, at miss_at */
+    size_t miss_at;
+} reuse_offer;
+/* The longest prefix of a prompt that is at hand, at most all but its last token. Changes nothing. */
+reuse_offer reuse_find(const engine *en, const kv_root_key *root, const session *s, const int32_t *prompt,
+                       size_t n);
+reuse_offer reuse_find_for(const sequence *s);
+/* The whole pages at hand of what a parked sequence had computed. */
+reuse_offer reuse_find_again(const sequence *s);
+/* One who is to be admitted with it holds it, so that making room for the rest does not cost him that. */
+void reuse_hold(engine *en, const reuse_offer *o);
+void reuse_let_go(engine *en, const reuse_offer *o);
+/* Less than a whole page at its end is not wanted any more; o is held. */
+void reuse_whole_pages(engine *en, reuse_offer *o);
+/* The whole pages of it, into en->path; returns how many. */
+size_t reuse_pages(engine *en, const reuse_offer *o);
+/* s, whose lane is empty, has these tokens from here on, and the hold; one page is taken if they end inside one. */
+void reuse_take(sequence *s, reuse_offer *o);
+/* s has its pages no more; what it computed stays for others if `kept`. */
+void reuse_leave(sequence *s, bool kept);
 
 /*
  * scheduler.c: who runs
@@ -221,9 +265,9 @@ void scheduler_learn(engine *en, const step_shape *shape, uint64_t ns);
  */
 /* Checks nothing (engine_submit did); on failure r->stops is still the caller's. */
 status sequence_new(engine *en, const gen_request *r, size_t max_new, bool ceiling, sequence **out);
-/* QUEUED → PREFILL, on that lane. The caller made sure of the pages: need_pages is for all that is reserved. */
-void sequence_admit(sequence *s, lane *l, reset_reason reason, size_t reuse, size_t need_pages,
-                    uint64_t now_ns);
+/* QUEUED → PREFILL, on that lane, with the prefix that is offered and held. The caller made sure of the pages:
+ * need_pages is for all that is reserved. */
+void sequence_admit(sequence *s, lane *l, reuse_offer *o, size_t need_pages, uint64_t now_ns);
 /* Tokens that admission and resuming reserve pages for. */
 size_t sequence_reserves(const sequence *s);
 /* Whether the last row of this step gives a token. */
@@ -264,8 +308,9 @@ status sequence_cover(sequence *s, size_t n_rows);
 bool sequence_can_park(const sequence *s);
 /* PREFILL, DECODE, RESTORE → PARKED: its pages and promises are free. */
 void sequence_park(sequence *s, uint64_t now_ns);
-/* PARKED → RESTORE (there is a copy) or PREFILL. The caller made sure of the pages. */
-void sequence_resume(sequence *s, size_t need_pages);
+/* PARKED → RESTORE (there is a copy), PREFILL or DECODE, with the prefix that is offered and held; nothing is offered to
+ * one with a copy. The caller made sure of the pages. */
+void sequence_resume(sequence *s, reuse_offer *o, size_t need_pages);
 /* RESTORE: copies up to max_pages back; the last one → PREFILL or DECODE. Returns the pages copied. */
 size_t sequence_restore(sequence *s, size_t max_pages);
 void sequence_drop_image(sequence *s);

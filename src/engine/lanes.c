@@ -107,6 +107,7 @@ static status create(lane_table *t, uint32_t *out)
     }
     t->n_free -= reused;
     t->high_water += !reused;
+    s->l.tokens = &s->l.kv.ids;
     s->exists = true;
     t->created++;
     *out = index;
@@ -170,6 +171,7 @@ lane_cleanup lanes_release(lane_table *t, uint64_t owner)
     c.was_live = true;
     s->l.owner = 0;
     s->l.named = false;
+    s->l.tokens = &s->l.kv.ids;
     if (st != ST_OK) {
         c.reason = "reset failed";
     } else if (t->n_idle >= t->cfg.idle_cap) {
@@ -228,8 +230,9 @@ lanes_stats lanes_stats_read(const lane_table *t)
         const slot *s = &t->slots[i];
         st.live += s->exists && s->l.owner != 0;
         st.idle += s->exists && s->l.owner == 0;
-        st.total_tokens += s->l.kv.ids.len;
-        st.largest_tokens = s->l.kv.ids.len > st.largest_tokens ? s->l.kv.ids.len : st.largest_tokens;
+        size_t n_tokens = s->exists ? s->l.tokens->len : 0;
+        st.total_tokens += n_tokens;
+        st.largest_tokens = n_tokens > st.largest_tokens ? n_tokens : st.largest_tokens;
         st.pages += s->l.kv.n_pages;
     }
     for (size_t h = 0; h < t->n_heads; h++) {

@@ -31,7 +31,8 @@
 #include "engine/resident.h"
 
 typedef struct lane {
-    resident kv; /* its owner's; empty while it is idle */
+    resident kv;        /* of its owner's sequence; empty while none runs */
+    const ivec *tokens; /* its owner's: those of kv while a sequence runs, else its session's; borrowed */
     uint32_t index;
     uint64_t generation; /* of the present owner */
     uint64_t owner;      /* 0 = idle */

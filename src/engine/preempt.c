@@ -26,7 +26,7 @@ void sequence_park(sequence *s, uint64_t now_ns)
     if (!s->image && s->kv->ids.len > 0 && park_save(en->parking, s->kv, en->pages, &s->image) != ST_OK) {
         s->image = NULL;
     }
-    resident_truncate(s->kv, en->pages, 0);
+    reuse_leave(s, !s->image);
     en->promised_pages -= s->promised_pages;
     s->promised_pages = 0;
     s->parked = ++en->n_parked;
@@ -44,12 +44,14 @@ static seq_state state_of_work(const sequence *s)
     return s->begun && sequence_pending(s) == 1 ? SEQ_DECODE : SEQ_PREFILL;
 }
 
-void sequence_resume(sequence *s, size_t need_pages)
+void sequence_resume(sequence *s, reuse_offer *o, size_t need_pages)
 {
     engine *en = s->en;
     assert(s->state == SEQ_PARKED && s->kv->n_pages == 0);
-    s->promised_pages = need_pages;
-    en->promised_pages += need_pages;
+    reuse_take(s, o);
+    counter_add(&en->count.restored, o->n_tokens);
+    s->promised_pages = need_pages - s->kv->n_pages;
+    en->promised_pages += s->promised_pages;
     s->immune_until = sequence_generated(s) + POLICY_IMMUNE_TOKENS;
     s->state = s->image ? SEQ_RESTORE : state_of_work(s);
     atomic_fetch_sub_explicit(&en->count.parked, 1, memory_order_relaxed);

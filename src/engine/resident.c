@@ -70,12 +70,29 @@ status resident_cover(resident *r, page_pool *pool, size_t n_tokens)
     return ST_OK;
 }
 
-size_t resident_shared(const resident *r, const int32_t *ids, size_t n)
+void resident_adopt(resident *r, page_pool *pool, const int32_t *ids, size_t n_tokens, const page_id *pages)
 {
-    size_t limit = n < r->ids.len ? n : r->ids.len;
-    size_t i = 0;
-    while (i < limit && r->ids.data[i] == ids[i]) {
-        i++;
+    assert(r->n_pages == 0 && r->ids.len == 0 && n_tokens % KV_PAGE_TOKENS == 0);
+    for (size_t i = 0; i < n_tokens / KV_PAGE_TOKENS; i++) {
+        page_pool_ref(pool, pages[i]);
+        r->pages[i] = pages[i];
+        r->addrs[i] = page_pool_addr(pool, pages[i]);
     }
-    return i;
+    r->n_pages = n_tokens / KV_PAGE_TOKENS;
+    status st = ivec_append(&r->ids, ids, n_tokens);
+    assert(st == ST_OK); /* reserved */
+    (void)st;
+}
+
+status resident_copy_tail(resident *r, page_pool *pool, const int32_t *ids, size_t n, const void *page)
+{
+    assert(r->n_pages * KV_PAGE_TOKENS == r->ids.len && n < KV_PAGE_TOKENS);
+    status st = resident_cover(r, pool, r->ids.len + n);
+    if (st != ST_OK || n == 0) {
+        return st;
+    }
+    memcpy(r->addrs[r->n_pages - 1], page, page_pool_page_bytes(pool));
+    st = ivec_append(&r->ids, ids, n);
+    assert(st == ST_OK); /* reserved */
+    return st;
 }

@@ -2,7 +2,8 @@
  * resident: the tokens of one sequence or session whose K and V are in its pages.
  *
  * Invariants: ids are exactly the tokens computed into the pages, in order; pages cover at least that many
- * positions; addrs[i] is the address of pages[i]. Every page has one reference (there is no sharing yet).
+ * positions; addrs[i] is the address of pages[i]. Pages below the first one that r has alone are the tree's, too, and
+ * hold nothing but ids; behind it nothing is shared, so what is still to be written is in pages of its own.
  *
  * Engine thread. Owned by a lane (lanes.h); the page pool is borrowed by every call.
  * All-zero is a valid empty one.
@@ -41,7 +42,11 @@ void resident_truncate(resident *r, page_pool *pool, size_t n_tokens);
 /* Takes pages until n_tokens positions are covered; within what was reserved. ST_CAPACITY: those it got stay.
  */
 status resident_cover(resident *r, page_pool *pool, size_t n_tokens);
-/* Tokens that a and the resident ids have in common from the start. */
-size_t resident_shared(const resident *r, const int32_t *ids, size_t n);
+/* The first n_tokens (whole pages) of ids are in pages that somebody else has, too: takes a reference on each. r is
+ * empty; within what was reserved. */
+void resident_adopt(resident *r, page_pool *pool, const int32_t *ids, size_t n_tokens, const page_id *pages);
+/* The next n < KV_PAGE_TOKENS ids are in a page of somebody else's: takes a page and copies it. r ends at the end of a
+ * page; within what was reserved. ST_CAPACITY: nothing changed. */
+status resident_copy_tail(resident *r, page_pool *pool, const int32_t *ids, size_t n, const void *page);
 
 #endif

@@ -24,18 +24,14 @@ void scheduler_sweep(engine *en, uint64_t now_ns)
     }
 }
 
-/* Room: pages and lanes that idle sessions give up */
+/* Room: pages that only the tree has, lanes that idle sessions give up */
 
-/* The idle session whose memory serves best elsewhere: the one not used for longest. */
-static session *oldest_idle(const engine *en, const session *except, bool with_pages)
+/* The idle session whose lane serves best elsewhere: the one not used for longest. */
+static session *oldest_idle(const engine *en, const session *except)
 {
     session *oldest = NULL;
     for (session *s = en->sessions; s; s = s->next) {
-        if (s == except || s->active) {
-            continue;
-        }
-        bool has = with_pages ? session_pages(s) > 0 : s->lane != NULL;
-        if (has && (!oldest || s->last_used < oldest->last_used)) {
+        if (s != except && !s->active && s->lane && (!oldest || s->last_used < oldest->last_used)) {
             oldest = s;
         }
     }
@@ -62,29 +58,42 @@ static bool preempt_one(engine *en, bool only_held, uint64_t now_ns)
     return true;
 }
 
-/* Whether n_pages beyond what is promised can be had now. Idle sessions give way, and for one that comes in also those
- * who compute nothing because their readers do not read. */
-static bool has_room(const engine *en, size_t n_pages, const session *except, bool comes_in)
+/* Pages that s would make free by giving way: its own, and those of the tree that nobody else has. The first n_path
+ * of a prefix that is on its way in stand in en->path: they are no gain. */
+static size_t could_give(const engine *en, const sequence *s, size_t n_path)
 {
-    size_t in_reach = page_pool_available(en->pages) - en->promised_pages;
-    for (const session *s = en->sessions; s && in_reach < n_pages; s = s->next) {
-        in_reach += s != except && !s->active ? session_pages(s) : 0;
+    size_t n = s->promised_pages;
+    for (size_t i = 0; i < s->kv->n_pages; i++) {
+        uint32_t refs = page_pool_refs(en->pages, s->kv->pages[i]);
+        bool wanted = i < n_path && en->path[i] == s->kv->pages[i];
+        n += refs == 1 || (refs == 2 && !wanted);
     }
+    return n;
+}
+
+static size_t cached_pages(const engine *en)
+{
+    return en->tree ? kv_tree_evictable(en->tree, 0) : 0;
+}
+
+/* Whether n_pages beyond what is promised can be had now. What is only cached gives way, and for one that comes in also
+ * those who compute nothing because their readers do not read. */
+static bool has_room(const engine *en, size_t n_pages, size_t n_path, bool comes_in)
+{
+    size_t in_reach = page_pool_available(en->pages) + cached_pages(en) - en->promised_pages;
     for (size_t i = 0; i < en->n_active && comes_in && in_reach < n_pages; i++) {
         const sequence *s = en->active[i];
-        in_reach += s->held && sequence_can_park(s) ? s->kv->n_pages + s->promised_pages : 0;
+        in_reach += s->held && sequence_can_park(s) ? could_give(en, s, n_path) : 0;
     }
     return in_reach >= n_pages;
 }
 
 /* Makes sure of them; has_room was true. */
-static void make_room(engine *en, size_t n_pages, const session *except, uint64_t now_ns)
+static void make_room(engine *en, size_t n_pages, uint64_t now_ns)
 {
     while (page_pool_available(en->pages) - en->promised_pages < n_pages) {
-        session *idle = oldest_idle(en, except, true);
-        if (idle) {
-            session_reclaim(idle);
-        } else if (!preempt_one(en, true, now_ns)) {
+        bool evicted = en->tree && kv_tree_evict(en->tree, 0);
+        if (!evicted && !preempt_one(en, true, now_ns)) {
             assert(!"they were counted");
             return;
         }
@@ -113,7 +122,7 @@ static status lane_for(engine *en, sequence *s, lane **out)
     uint64_t owner = s->session ? s->session->owner : s->ticket;
     status st = lanes_acquire(en->lanes, owner, s->session != NULL, out);
     if (st == ST_CAPACITY && !lane_will_come(en)) {
-        session *idle = oldest_idle(en, s->session, false);
+        session *idle = oldest_idle(en, s->session);
         if (idle) {
             session_lose_lane(idle);
             st = lanes_acquire(en->lanes, owner, s->session != NULL, out);
@@ -143,18 +152,28 @@ static sequence *next_parked(engine *en)
     return pick == POLICY_NONE ? NULL : of[pick];
 }
 
+/* Whether it came back. */
+static bool try_resume(engine *en, sequence *s, uint64_t now_ns)
+{
+    size_t need = resident_pages_for(sequence_reserves(s));
+    reuse_offer o = s->image ? (reuse_offer){0} : reuse_find_again(s);
+    size_t n_path = reuse_pages(en, &o);
+    reuse_hold(en, &o);
+    if (!has_room(en, need - n_path, n_path, true)) {
+        reuse_let_go(en, &o);
+        return false;
+    }
+    make_room(en, need - n_path, now_ns);
+    sequence_resume(s, &o, need);
+    return true;
+}
+
 /* Resumes those that fit. Returns whether one has waited so long that nobody may come in before it. */
 static bool resume_parked(engine *en, uint64_t now_ns)
 {
     sequence *s;
     bool late = false;
-    while ((s = next_parked(en)) != NULL) {
-        size_t need = resident_pages_for(sequence_reserves(s));
-        if (!has_room(en, need, NULL, true)) {
-            break;
-        }
-        make_room(en, need, NULL, now_ns);
-        sequence_resume(s, need);
+    while ((s = next_parked(en)) != NULL && try_resume(en, s, now_ns)) {
     }
     for (size_t i = 0; i < en->n_active; i++) {
         s = en->active[i];
@@ -179,31 +198,46 @@ bool scheduler_restore(engine *en)
 
 /* Admission */
 
+/* Room for what s needs beyond the prefix that is offered, which is held from here on if there is. The page that is not
+ * whole is given up before anybody gives way, and for a request that needs all there is. */
+static bool has_room_with(engine *en, reuse_offer *o, size_t need)
+{
+    size_t n_path = reuse_pages(en, o);
+    reuse_hold(en, o);
+    if (has_room(en, need - n_path, n_path, false)) {
+        return true;
+    }
+    reuse_whole_pages(en, o);
+    if (has_room(en, need - n_path, n_path, true)) {
+        return true;
+    }
+    reuse_let_go(en, o);
+    return false;
+}
+
 /* false: it must wait for a lane or for pages. Else it is admitted, or has failed. */
 static bool try_admit(engine *en, sequence *s, uint64_t now_ns)
 {
-    size_t reuse;
-    bool warm = en->cfg.warm && !s->prompt_probs; /* whoever asks about each row gets each computed */
-    reset_reason reason = session_match(s->session, warm, s->history.data, s->n_prompt, &reuse);
-    size_t kept = resident_pages_for(reuse);
-    size_t freed = s->session ? session_pages(s->session) - kept : 0; /* given back by the reset */
+    reuse_offer o = reuse_find_for(s);
     size_t need = resident_pages_for(sequence_reserves(s));
-    size_t more = need - kept > freed ? need - kept - freed : 0;
-    if (!has_room(en, more, s->session, true)) {
+    if (!has_room_with(en, &o, need)) {
         return false;
     }
     lane *l;
     status st = lane_for(en, s, &l);
     if (st == ST_OK) {
-        make_room(en, more, s->session, now_ns);
-        sequence_admit(s, l, reason, reuse, need, now_ns);
-    } else if (st != ST_CAPACITY && en->n_active == 0) { /* nobody will give memory back */
+        make_room(en, need - o.n_tokens / KV_PAGE_TOKENS, now_ns);
+        sequence_admit(s, l, &o, need, now_ns);
+        return true;
+    }
+    reuse_let_go(en, &o);
+    if (st != ST_CAPACITY && en->n_active == 0) { /* nobody will give memory back */
         err e;
         err_set(&e, st, NULL, "out of memory for a lane of %d tokens", (int)en->cfg.n_ctx);
         sequence_fail(s, &e);
         return true;
     }
-    return st == ST_OK;
+    return false;
 }
 
 static bool may_be_tried(engine *en, sequence *s)
@@ -327,7 +361,7 @@ static uint64_t own_step(const engine *en, const step_shape *base)
     }
     double rows = base->rows > then->rows ? (double)(base->rows - then->rows) : 0;
     double positions = base->positions > then->positions ? (double)(base->positions - then->positions) : 0;
-    uint64_t seen = en->alone_ns + en->alone_ns / 8;
+    uint64_t seen = en->alone_ns + en->alone_ns / 16;
     seen += (uint64_t)(rows * en->cost.row_ns + positions * en->cost.read_ns);
     return own < seen ? own : seen;
 }
@@ -341,9 +375,12 @@ static allowance allowance_of(const engine *en, const step_shape *base)
     }
     size_t known = en->largest_chunk * 4 > ENGINE_FIRST_CHUNK ? en->largest_chunk * 4 : ENGINE_FIRST_CHUNK;
     a.rows = a.rows < known ? a.rows : known;
-    if (base->rows >
-        0) { /* replies wait for about two of their own steps; a machine's jitter goes on top of it */
-        uint64_t own = own_step(en, base), most = own + own * 3 / 4;
+    if (base->rows > 0) {
+        size_t grown = en->last_chunk + en->last_chunk / 4 +
+                       ROWS_STEP / 2; /* what one wild step says is not believed at once */
+        a.rows = a.rows < grown ? a.rows : grown;
+        /* Replies wait for less than two of their own steps: the machine's jitter goes on top. */
+        uint64_t own = own_step(en, base), most = own + own * 3 / 5;
         a.ns = most < a.ns ? most : a.ns;
     }
     return a;
@@ -410,8 +447,8 @@ static void secure_pages(engine *en, sequence *s, uint64_t now_ns)
 {
     while (s->step_rows > 0) {
         size_t more = sequence_short_of(s, s->step_rows);
-        if (more == 0 || has_room(en, more, s->session, false)) {
-            make_room(en, more, s->session, now_ns);
+        if (more == 0 || has_room(en, more, 0, false)) {
+            make_room(en, more, now_ns);
             status st = sequence_cover(s, s->step_rows);
             assert(st == ST_OK);
             (void)st;
@@ -488,5 +525,6 @@ step_shape scheduler_shape(engine *en, size_t n_seqs)
         en->largest_chunk = 0;
     }
     en->largest_chunk = chunk > en->largest_chunk ? chunk : en->largest_chunk;
+    en->last_chunk = chunk > 0 ? chunk : en->last_chunk;
     return shape;
 }

@@ -79,6 +79,9 @@ static status allocate(sequence *s, const gen_request *r)
         st = ivec_append(&s->history, r->prompt, s->n_prompt);
     }
     if (st == ST_OK) {
+        st = reuse_root(s->en, r->cache_namespace, r->n_cache_namespace, &s->root);
+    }
+    if (st == ST_OK) {
         st = reply_reserve(s);
     }
     return st;
@@ -145,28 +148,30 @@ size_t sequence_reserves(const sequence *s)
     return s->history.len + (left < GEN_WATERMARK_TOKENS ? left : GEN_WATERMARK_TOKENS);
 }
 
-void sequence_admit(sequence *s, lane *l, reset_reason reason, size_t reuse, size_t need_pages,
-                    uint64_t now_ns)
+void sequence_admit(sequence *s, lane *l, reuse_offer *o, size_t need_pages, uint64_t now_ns)
 {
     engine *en = s->en;
-    assert(s->state == SEQ_QUEUED && !s->held);
+    assert(s->state == SEQ_QUEUED && !s->held && l->kv.n_pages == 0);
     s->lane = l;
     s->kv = &l->kv;
     if (s->session) {
         s->session->active = s;
-        resident_truncate(s->kv, en->pages, reuse);
+        l->tokens = &l->kv.ids;
         s->session->dirty = false;
     }
-    s->reset = reason;
-    s->reused = reuse;
-    s->n_known = reuse;
+    s->reset = o->reason;
+    s->miss = o->miss;
+    s->miss_at = o->miss_at;
+    s->reused = o->n_tokens;
+    s->n_known = o->n_tokens;
+    reuse_take(s, o);
     s->admit_ns = now_ns;
     s->admitted = ++en->n_admitted;
     s->promised_pages = need_pages - s->kv->n_pages;
     en->promised_pages += s->promised_pages;
     en->active[en->n_active++] = s;
     counter_set(&en->count.running, en->n_active);
-    counter_add(&en->count.reused, reuse);
+    counter_add(&en->count.reused, s->reused);
     s->state = SEQ_PREFILL;
     engine_note_pages(en);
 }
@@ -222,8 +227,22 @@ bool sequence_overdue(const sequence *s, uint64_t now_ns)
     return s->deadline_ns != 0 && now_ns >= s->deadline_ns;
 }
 
+/* The session's tokens are those that its last request computed, or none. */
+static void leave_session(sequence *s, bool kept)
+{
+    session *owner = s->session;
+    owner->active = NULL;
+    owner->last_used = s->en->step_no;
+    if (kept && s->en->cfg.warm) {
+        session_keep(owner, &s->kv->ids);
+    } else {
+        ivec_reset(&owner->ids);
+    }
+    s->lane->tokens = &owner->ids;
+}
+
 /* Out of those that run: its lane, its pages and what was promised to it are free again. */
-static void leave_active(sequence *s)
+static void leave_active(sequence *s, bool kept)
 {
     engine *en = s->en;
     size_t i = 0;
@@ -238,23 +257,24 @@ static void leave_active(sequence *s)
         atomic_fetch_sub_explicit(&en->count.parked, 1, memory_order_relaxed);
     }
     sequence_drop_image(s);
+    if (s->session) {
+        leave_session(s, kept);
+    }
+    reuse_leave(s, kept);
     if (!s->session) {
         (void)lanes_release(en->lanes, s->ticket);
-        return;
-    }
-    s->session->active = NULL;
-    s->session->last_used = en->step_no;
-    if (!en->cfg.warm) {
-        session_reclaim(s->session);
+    } else if (s->session->gives_lane) {
+        session_lose_lane(s->session);
     }
 }
 
-/* Takes the sequence out of every list and count; only its own memory is left. */
-static void leave(sequence *s)
+/* Takes the sequence out of every list and count; only its own memory is left. What it computed is kept for others, or
+ * nothing of it. */
+static void leave(sequence *s, bool kept)
 {
     engine *en = s->en;
     if (s->state != SEQ_QUEUED) {
-        leave_active(s);
+        leave_active(s, kept);
     }
     if (s->session) {
         s->session->n_requests--;
@@ -291,10 +311,9 @@ void sequence_fail(sequence *s, const err *e)
 {
     session *owner = s->session;
     if (owner && owner->active == s) {
-        resident_truncate(s->kv, s->en->pages, 0); /* nothing of a failed request is kept */
         owner->dirty = true;
     }
-    leave(s);
+    leave(s, false);
     counter_add(&s->en->count.failed, 1);
     s->terminal_sent = true;
     s->sink.failed(s->sink.ctx, e);
@@ -361,8 +380,10 @@ static void end(sequence *s, uint64_t now_ns)
     }
     r.reset = s->reset;
     r.seed = s->params.seed;
+    r.miss = s->miss;
+    r.miss_at = (int32_t)s->miss_at;
     fill_times(s, now_ns, &r);
-    leave(s);
+    leave(s, true);
     counter_add(s->sealed == FINISH_CANCELLED ? &en->count.cancelled : &en->count.done, 1);
     s->terminal_sent = true;
     s->sink.done(s->sink.ctx, &r);

@@ -45,25 +45,22 @@ void session_close(session *s)
         s->next->prev = s->prev;
     }
     atomic_fetch_sub_explicit(&en->count.sessions, 1, memory_order_relaxed);
-    engine_note_pages(en);
+    ivec_release(&s->ids);
     mem_free(s);
 }
 
 status session_reset(session *s)
 {
     assert(s->n_requests == 0);
-    session_reclaim(s);
+    ivec_reset(&s->ids);
     s->dirty = false;
     return ST_OK;
 }
 
-void session_reclaim(session *s)
+void session_keep(session *s, const ivec *ids)
 {
-    assert(!s->active);
-    if (s->lane) {
-        resident_truncate(&s->lane->kv, s->en->pages, 0);
-        engine_note_pages(s->en);
-    }
+    ivec_reset(&s->ids);
+    (void)ivec_append(&s->ids, ids->data, ids->len); /* nothing, if there is no memory for it */
 }
 
 void session_lose_lane(session *s)
@@ -76,9 +73,9 @@ void session_lose_lane(session *s)
     }
 }
 
-size_t session_pages(const session *s)
+void session_gives_lane(session *s)
 {
-    return s->lane ? s->lane->kv.n_pages : 0;
+    s->gives_lane = true;
 }
 
 uint64_t session_owner(const session *s)
@@ -96,45 +93,44 @@ bool session_dirty(const session *s)
     return s->dirty;
 }
 
+static const ivec *tokens_of(const session *s)
+{
+    return s->active ? &s->active->kv->ids : &s->ids;
+}
+
 const int32_t *session_resident(const session *s, size_t *n)
 {
-    *n = s->lane ? s->lane->kv.ids.len : 0;
-    return s->lane ? s->lane->kv.ids.data : NULL;
+    *n = tokens_of(s)->len;
+    return tokens_of(s)->data;
 }
 
-int32_t session_would_reuse(const session *s, const int32_t *prompt, size_t n_prompt)
+reset_reason session_match(const session *s, bool warm, const int32_t *prompt, size_t n, size_t *known)
 {
-    size_t reuse = 0;
-    if (s && n_prompt > 0) {
-        session_match(s, s->en->cfg.warm, prompt, n_prompt, &reuse);
-    }
-    return (int32_t)reuse;
-}
-
-reset_reason session_match(const session *s, bool warm, const int32_t *prompt, size_t n, size_t *reuse)
-{
-    *reuse = 0;
+    *known = 0;
     if (!s || !warm) {
         return RESET_NEW;
     }
     if (s->dirty) {
         return RESET_DIRTY;
     }
-    size_t n_resident = s->lane ? s->lane->kv.ids.len : 0;
-    if (n_resident == 0) {
+    const ivec *ids = tokens_of(s);
+    if (ids->len == 0) {
         return RESET_NEW;
     }
-    size_t shared = resident_shared(&s->lane->kv, prompt, n);
-    if (shared == n_resident && shared < n) {
-        *reuse = shared;
+    size_t shared = 0, limit = n < ids->len ? n : ids->len;
+    while (shared < limit && ids->data[shared] == prompt[shared]) {
+        shared++;
+    }
+    if (shared == ids->len && shared < n) {
+        *known = shared;
         return RESET_EXACT_PREFIX;
     }
     if (shared == n) {
-        *reuse = n - 1; /* the last token is always computed again: its logits are needed */
+        *known = n - 1; /* the last token is always computed again: its logits are needed */
         return RESET_EQUAL;
     }
     if (shared >= KV_PAGE_TOKENS) {
-        *reuse = shared;
+        *known = shared;
         return RESET_PREFIX;
     }
     return RESET_MISMATCH;

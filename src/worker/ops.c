@@ -55,7 +55,7 @@ static void change_session(const task *k)
     err_clear(&e);
     if (r->op == WIRE_OPEN) {
         kind = FRAME_OPENED;
-        st = sessions_open(k->desk->sessions, r->session_id, &s, NULL, &e);
+        st = sessions_open(k->desk->sessions, r->session_id, SESSION_KEEPS_LANE, &s, NULL, &e);
     } else if (r->op == WIRE_CLOSE || r->op == WIRE_SESSION_CLOSE) {
         kind = FRAME_CLOSED;
         sessions_close(k->desk->sessions, r->session_id);
@@ -96,7 +96,7 @@ static void describe_lanes(const desk *d, frame_lane *rows)
         if (l && l->owner != 0) {
             rows[i].active = true;
             rows[i].session_id = l->named ? sessions_name_of(d->sessions, l->owner) : WIRE_NO_ID;
-            rows[i].tokens = l->kv.ids.len;
+            rows[i].tokens = l->tokens->len;
         }
     }
 }

@@ -323,6 +323,8 @@ static gen_request generation_of(task *k, logit_bias *bias)
     };
     if (k->multiplexed) {
         g.priority = r->priority;
+        g.cache_namespace = r->cache_namespace.data;
+        g.n_cache_namespace = r->cache_namespace.len;
         g.repeat_span = wire_request_repetition_guard(r);
         g.stop_ids = r->stop_token_ids;
         g.n_stop_ids = r->n_stop_token_ids;
@@ -339,12 +341,14 @@ static status submit(task *k, gen_request *g, err *e)
     const wire_request *r = k->request;
     bool opened = false;
     if (r->session_id.len > 0) {
-        status st = sessions_open(k->desk->sessions, r->session_id, &g->session, &opened, e);
+        status st = sessions_open(k->desk->sessions, r->session_id,
+                                  k->multiplexed ? SESSION_WITHOUT_LANE : SESSION_KEEPS_LANE, &g->session,
+                                  &opened, e);
         if (st != ST_OK) {
             return st;
         }
     }
-    int32_t cached = g->session ? session_would_reuse(g->session, g->prompt, g->n_prompt) : 0;
+    int32_t cached = engine_would_reuse(k->desk->en, g);
     status st = engine_submit(k->desk->en, g, &k->seq, e);
     if (st != ST_OK) {
         k->seq = NULL;
@@ -355,7 +359,7 @@ static status submit(task *k, gen_request *g, err *e)
     }
     k->job.stops = NULL; /* the engine's now */
     if (k->multiplexed) {
-        say_accepted(k, g->prompt_logprobs >= 0 ? 0 : cached);
+        say_accepted(k, cached);
     }
     return ST_OK;
 }

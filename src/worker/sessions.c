@@ -14,9 +14,10 @@ typedef struct slot {
 
 struct sessions {
     engine *en;      /* borrowed */
-    slot *slots;     /* owned [n_named] */
+    slot *slots;     /* owned [n_slots]: first those that keep a lane, then those that do not */
     strmap *by_name; /* owned: name -> slot; the keys are the slots' names */
     size_t n_named;
+    size_t n_slots;
 };
 
 status sessions_new(engine *en, size_t n_named, sessions **out)
@@ -27,8 +28,9 @@ status sessions_new(engine *en, size_t n_named, sessions **out)
     }
     t->en = en;
     t->n_named = n_named;
-    t->slots = mem_calloc(n_named, sizeof *t->slots);
-    status st = t->slots ? strmap_new(n_named, &t->by_name) : ST_NOMEM;
+    t->n_slots = n_named + SESSIONS_WITHOUT_LANE;
+    t->slots = mem_calloc(t->n_slots, sizeof *t->slots);
+    status st = t->slots ? strmap_new(t->n_slots, &t->by_name) : ST_NOMEM;
     if (st != ST_OK) {
         sessions_free(t);
         return st;
@@ -49,7 +51,7 @@ void sessions_free(sessions *t)
     if (!t) {
         return;
     }
-    for (size_t i = 0; t->slots && i < t->n_named; i++) {
+    for (size_t i = 0; t->slots && i < t->n_slots; i++) {
         slot_release(&t->slots[i]);
     }
     strmap_free(t->by_name);
@@ -63,9 +65,10 @@ session *sessions_find(const sessions *t, wire_string name)
     return strmap_get(t->by_name, name.data, name.len, &i) ? t->slots[i].session : NULL;
 }
 
-static slot *free_slot(const sessions *t)
+static slot *free_slot(const sessions *t, sessions_kind kind)
 {
-    for (size_t i = 0; i < t->n_named; i++) {
+    size_t end = kind == SESSION_KEEPS_LANE ? t->n_named : t->n_slots;
+    for (size_t i = kind == SESSION_KEEPS_LANE ? 0 : t->n_named; i < end; i++) {
         if (!t->slots[i].name) {
             return &t->slots[i];
         }
@@ -74,7 +77,7 @@ static slot *free_slot(const sessions *t)
 }
 
 /* Fills a free slot; on failure it is free again. */
-static status fill(sessions *t, slot *s, wire_string name)
+static status fill(sessions *t, slot *s, wire_string name, sessions_kind kind)
 {
     s->name = mem_strndup(name.data, name.len);
     s->name_len = name.len;
@@ -84,11 +87,13 @@ static status fill(sessions *t, slot *s, wire_string name)
     }
     if (st != ST_OK) {
         slot_release(s);
+    } else if (kind == SESSION_WITHOUT_LANE) {
+        session_gives_lane(s->session);
     }
     return st;
 }
 
-status sessions_open(sessions *t, wire_string name, session **out, bool *opened, err *e)
+status sessions_open(sessions *t, wire_string name, sessions_kind kind, session **out, bool *opened, err *e)
 {
     session *found = sessions_find(t, name);
     if (opened) {
@@ -98,15 +103,16 @@ status sessions_open(sessions *t, wire_string name, session **out, bool *opened,
         *out = found;
         return ST_OK;
     }
-    if (t->n_named == 0) {
+    if (kind == SESSION_KEEPS_LANE && t->n_named == 0) {
         return err_set(e, ST_UNSUPPORTED_SESSION, NULL,
                        "this worker has no named sessions (one slot in all)");
     }
-    slot *s = free_slot(t);
+    slot *s = free_slot(t, kind);
     if (!s) {
-        return err_set(e, ST_CAPACITY, NULL, "all %zu named sessions are in use", t->n_named);
+        return err_set(e, ST_CAPACITY, NULL, "all %zu named sessions are in use",
+                       kind == SESSION_KEEPS_LANE ? t->n_named : (size_t)SESSIONS_WITHOUT_LANE);
     }
-    status st = fill(t, s, name);
+    status st = fill(t, s, name, kind);
     if (st != ST_OK) {
         return err_set(e, ST_CAPACITY, NULL, "the session cannot be made: %s", status_text(st));
     }
@@ -130,7 +136,7 @@ size_t sessions_count(const sessions *t)
 
 wire_string sessions_name_of(const sessions *t, uint64_t owner)
 {
-    for (size_t i = 0; i < t->n_named; i++) {
+    for (size_t i = 0; i < t->n_slots; i++) {
         const slot *s = &t->slots[i];
         if (s->session && session_owner(s->session) == owner) {
             return (wire_string){s->name, s->name_len};

@@ -216,15 +216,14 @@ static void test_turns(void **state)
     assert_true(h.probs_seen);
     int32_t warm[5];
     memcpy(warm, r.ids, sizeof warm);
-    /* Cold, in another session: the same reply. */
+    /* In another session, and after a reset: the same reply, and what was computed is found. */
     hearth_session *other = open_session(m);
     r = generate(other, &o, NULL, NULL);
-    assert_int_equal(r.reused_tokens, 0);
+    assert_int_equal(r.reused_tokens, n + 20);
     assert_memory_equal(r.ids, warm, sizeof warm);
-    /* And after a reset. */
     assert_int_equal(hearth_session_reset(s, NULL), HEARTH_OK);
     r = generate(s, &o, NULL, NULL);
-    assert_int_equal(r.reused_tokens, 0);
+    assert_int_equal(r.reused_tokens, n + 20);
     assert_memory_equal(r.ids, warm, sizeof warm);
     hearth_session *third = NULL;
     hearth_error e = HEARTH_ERROR_INIT;

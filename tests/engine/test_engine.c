@@ -21,6 +21,7 @@ static void test_chunks(void **state)
         cfg.chunk = chunks[c];
         cfg.max_rows = 512;
         cfg.n_ctx = 1024;
+        cfg.cold = true;
         rig_open(&r, &cfg);
         for (size_t i = 0; i < N_OF(lengths); i++) {
             reply_log l;

@@ -150,7 +150,7 @@ static void found(town *t, const law *l)
                        .prefill_chunk = 512,
                        .max_step_ns = GEN_MAX_STEP_NS,
                        .max_sequences = 8,
-                       .warm = true};
+                       .warm = false};
     if (engine_new(&c, &t->en, &e) != ST_OK) {
         fail_msg("engine_new: %s", e.msg);
     }
@@ -233,10 +233,10 @@ static void step_on(town *t)
 }
 
 /* Steps that 20 rows may take: beside a long prompt that is at `depth` they have three quarters of what a prompt may add to
- * a normal step (three quarters of one), or what one row of the long one leaves; one row at least. */
+ * a normal step (three fifths of one), or what one row of the long one leaves; one row at least. */
 static unsigned enough_steps(const law *l, uint64_t normal, int32_t depth)
 {
-    double own = l->row + l->read * depth, spare = 0.75 * (double)normal / 1000;
+    double own = l->row + l->read * depth, spare = 0.6 * (double)normal / 1000;
     double rows = (spare - (own > spare / 4 ? own : spare / 4)) / (l->row + l->read * N_SHORT) - 1;
     return 3 + (unsigned)(N_SHORT / (rows > 1 ? rows : 1));
 }

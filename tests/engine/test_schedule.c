@@ -74,8 +74,9 @@ static void test_preempt(void **state)
         assert_int_equal(c.l[0].result.preemptions, 0); /* the eldest never gives way */
         assert_true(c.l[1].result.preemptions >= 1);
         assert_int_equal(st.preemptions, c.l[1].result.preemptions);
-        assert_true(copies[k] < 100 ? st.tokens_recomputed > 90 : st.tokens_recomputed == 0);
-        assert_true(copies[k] < 100 ? st.tokens_restored == 0 : st.tokens_restored > 90);
+        /* Without a copy it finds in the tree what has not been taken yet, and computes the rest. */
+        assert_true(st.tokens_recomputed + st.tokens_restored > 90);
+        assert_true(copies[k] < 100 ? st.tokens_recomputed > 0 : st.tokens_recomputed == 0);
         crowd_close(&c, 2);
     }
 }
@@ -252,7 +253,7 @@ static void test_lanes_of_sessions(void **state)
     }
     size_t n;
     (void)session_resident(s[0], &n);
-    assert_int_equal(n, 0);
+    assert_int_equal(n, 43); /* its tokens it keeps */
     (void)session_resident(s[1], &n);
     assert_int_equal(n, 43);
     crowd_add(&c, 3, 40, 3);

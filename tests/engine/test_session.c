@@ -1,6 +1,6 @@
 /*
  * Sessions as PROTOCOL 2 has them: reset reasons, reuse counts, dirty rules, the token forwarded after
- * `length`. Every reply is compared with what the model function says for the whole prompt, so warm equals
+ * `length`. A reason speaks of the session; what is reused may be more, where the prefix tree has it from earlier. Every reply is compared with what the model function says for the whole prompt, so warm equals
  * cold.
  */
 #include "engine/test_main.h"
@@ -72,8 +72,8 @@ static void test_reasons(void **state)
     expect_resident(s, p, 40);
     turn(&r, s, p, 1, 0, (turn_expect){RESET_EQUAL, 0}); /* nothing to reuse: one token is always computed */
     turn(&r, s, p, 100, 0,
-         (turn_expect){RESET_EXACT_PREFIX, 1}); /* less than a page is fine for this reason */
-    p[32] ^= 1;                                 /* exactly one page shared */
+         (turn_expect){RESET_EXACT_PREFIX, 70}); /* the session knows one token, the tree 70 */
+    p[32] ^= 1;                                  /* exactly one page shared */
     turn(&r, s, p, 100, 0, (turn_expect){RESET_PREFIX, 32});
     p[31] ^= 1; /* one token less */
     turn(&r, s, p, 100, 0, (turn_expect){RESET_MISMATCH, 0});
@@ -84,7 +84,11 @@ static void test_reasons(void **state)
     turn(&r, s, p, 90, 0, (turn_expect){RESET_MISMATCH, 0});
     assert_int_equal(session_reset(s), ST_OK);
     expect_resident(s, p, 0);
-    turn(&r, s, p, 90, 0, (turn_expect){RESET_NEW, 0});
+    turn(&r, s, p, 90, 0, (turn_expect){RESET_NEW, 89});
+    p[0] ^= 1; /* what nobody has seen, on a session of few tokens */
+    turn(&r, s, p, 12, 0, (turn_expect){RESET_MISMATCH, 0});
+    turn(&r, s, p, 30, 0,
+         (turn_expect){RESET_EXACT_PREFIX, 12}); /* less than a page is fine for this reason */
     session_close(s);
     rig_close(&r);
 }
@@ -265,7 +269,7 @@ static void test_dirty_after_cancel(void **state)
     assert_int_equal(l.ids.len, 3);
     assert_true(session_dirty(s));
     log_release(&l);
-    turn(&r, s, p, 60, 2, (turn_expect){RESET_DIRTY, 0});
+    turn(&r, s, p, 60, 2, (turn_expect){RESET_DIRTY, 40}); /* what was computed is in the tree */
     assert_false(session_dirty(s));
     turn(&r, s, p, 60, 2, (turn_expect){RESET_EQUAL, 59});
     session_close(s);
@@ -292,7 +296,7 @@ static void test_dirty_after_failure(void **state)
     assert_int_equal(rig_stats(&r).pages_used, 0);
     log_release(&l);
     r.model.bad_token = -1;
-    turn(&r, s, p, 60, 2, (turn_expect){RESET_DIRTY, 0});
+    turn(&r, s, p, 60, 2, (turn_expect){RESET_DIRTY, 40}); /* of the turn before: nothing of the failed one */
     /* The op clears it too. */
     log_init(&l, &r);
     r.model.bad_token = p[61];
@@ -304,7 +308,7 @@ static void test_dirty_after_failure(void **state)
     r.model.bad_token = -1;
     assert_int_equal(session_reset(s), ST_OK);
     assert_false(session_dirty(s));
-    turn(&r, s, p, 60, 2, (turn_expect){RESET_NEW, 0});
+    turn(&r, s, p, 60, 2, (turn_expect){RESET_NEW, 59});
     session_close(s);
     rig_close(&r);
 }
@@ -463,34 +467,36 @@ static void test_one_after_another(void **state)
     rig_close(&r);
 }
 
-/* Pages of idle sessions serve a request that has no others; the oldest goes first, its next turn starts new.
- */
+/* What idle sessions left serves a request that needs pages, the oldest first; their tokens stay known. */
 static void test_idle_sessions_give_way(void **state)
 {
     rig_config cfg = rig_config_default();
     engine_rig r;
     session *s[3];
-    int32_t p[512];
+    int32_t p[900];
     cfg.n_pages = 16;
     rig_open(&r, &cfg);
-    rig_tokens(p, 512, 13);
+    rig_tokens(p, 900, 13);
     for (size_t i = 0; i < 3; i++) {
         assert_int_equal(session_open(r.en, &s[i]), ST_OK);
-        turn(&r, s[i], p, 128, 0, (turn_expect){RESET_NEW, 0}); /* 4 pages each */
+        turn(&r, s[i], p + 100 * i, 128, 0, (turn_expect){RESET_NEW, 0}); /* 4 pages each */
     }
     turn(&r, s[0], p, 128, 0, (turn_expect){RESET_EQUAL, 127}); /* now s[1] is the oldest */
+    assert_int_equal(rig_stats(&r).pages_used, 0);
+    assert_int_equal(rig_stats(&r).pages_cached, 12);
     reply_log l;
     log_init(&l, &r);
-    gen_request q = rig_request(&l, p, 200, 40); /* 8 pages: 4 free and 4 of one session */
+    gen_request q = rig_request(&l, p + 400, 200, 40); /* 8 pages: 4 free and 4 that one session left */
     rig_generate(&r, &q, &l);
     log_release(&l);
-    expect_resident(s[1], p, 0);
+    expect_resident(s[1], p + 100, 128);
     turn(&r, s[0], p, 128, 0, (turn_expect){RESET_EQUAL, 127});
-    turn(&r, s[2], p, 128, 0, (turn_expect){RESET_EQUAL, 127});
-    turn(&r, s[1], p, 128, 0, (turn_expect){RESET_NEW, 0});
-    /* A session's own pages are not taken from it for its own next turn. */
-    turn(&r, s[1], p, 500, 12, (turn_expect){RESET_EXACT_PREFIX, 128});
-    expect_resident(s[0], p, 0);
+    turn(&r, s[2], p + 200, 128, 0,
+         (turn_expect){RESET_EQUAL, 96}); /* s[0] needed a page for a copy of its last */
+    turn(&r, s[1], p + 100, 128, 0, (turn_expect){RESET_EQUAL, 0});
+    /* What a request goes on from is not taken for the rest of it. */
+    turn(&r, s[1], p + 100, 500, 12, (turn_expect){RESET_EXACT_PREFIX, 128});
+    turn(&r, s[0], p, 128, 0, (turn_expect){RESET_EQUAL, 0});
     for (size_t i = 0; i < 3; i++) {
         session_close(s[i]);
     }

@@ -25,6 +25,7 @@ static void look_at(world *w, bool after)
         at->n_generated = l->n_ids;
         at->n_preempted = s->n_preempted;
         at->n_pages = s->kv ? s->kv->n_pages + s->promised_pages : 0;
+        at->n_reused = s->reused;
     }
 }
 
@@ -184,11 +185,11 @@ static int64_t rank_of(const world *w, const life *l)
     return l->r->priority + (int64_t)((w->step_began_ns - l->submit_ns) / POLICY_AGEING_NS);
 }
 
-/* Pages that it needs to come in. */
+/* Pages that it needs to come in, at most: one that has come in has found some. */
 static size_t needs(const life *l)
 {
     size_t reply = l->max_new < GEN_WATERMARK_TOKENS ? l->max_new : GEN_WATERMARK_TOKENS;
-    return resident_pages_for(l->n_prompt + reply);
+    return resident_pages_for(l->n_prompt + reply) - l->now.n_reused / KV_PAGE_TOKENS;
 }
 
 /* Requests on one session run in the order submitted. */

@@ -1,13 +1,15 @@
 /*
- * What sessions must know: their resident ids are those of the request that ended last, and the next one reuses as
- * many of them as PROTOCOL 2 says, or none if its pages had to serve somebody else.
+ * What is remembered. A session's ids are those of the request that ended last. A request reuses no more than some
+ * request before it can have left, less than a page only from its own session, and all of it as long as no page had to
+ * serve somebody else and nothing failed.
  */
 #include <string.h>
 
+#include "engine/engine_int.h"
 #include "sim/world.h"
 
-/* How many tokens of the prompt need no computing, by PROTOCOL 2. */
-static size_t reusable(const memory *m, const int32_t *prompt, size_t n)
+/* How many tokens of the prompt its session knows, by PROTOCOL 2. */
+static size_t known_to(const memory *m, const int32_t *prompt, size_t n)
 {
     size_t shared = 0;
     while (shared < m->n && shared < n && m->ids[shared] == prompt[shared]) {
@@ -25,6 +27,41 @@ static size_t reusable(const memory *m, const int32_t *prompt, size_t n)
     return shared >= KV_PAGE_TOKENS ? shared : 0; /* prefix, mismatch */
 }
 
+static size_t common(const life *o, size_t n_left, const life *l)
+{
+    size_t i = 0;
+    while (i < n_left && i + 1 < l->n_prompt &&
+           l->prompt[i] == (i < o->n_prompt ? o->prompt[i] : o->ids[i - o->n_prompt])) {
+        i++;
+    }
+    return i;
+}
+
+typedef struct left { /* tokens of a prompt that others left, at least and at most */
+    size_t least, most;
+} left;
+
+/* least: of those whose end says what they had computed. Both kinds of end leave all but perhaps the last token. */
+static left left_for(const world *w, const life *l)
+{
+    left x = {0, 0};
+    for (size_t i = 0; i < w->s->n_requests; i++) {
+        const life *o = &w->lives[i];
+        if (o == l || !o->begun ||
+            (o->phase != LIFE_DONE && o->now.n_preempted == 0 && o->n_preempted == 0)) {
+            continue; /* one that gives way leaves what it has, too */
+        }
+        size_t whole = o->n_prompt + o->n_ids, most = common(o, whole, l), least = common(o, whole - 1, l);
+        bool by_itself =
+            o->phase == LIFE_DONE && (o->result.reason == FINISH_STOP || o->result.reason == FINISH_LENGTH);
+        x.most = most > x.most ? most : x.most;
+        if (by_itself && o->end_step < l->admit_step && least > x.least) {
+            x.least = least;
+        }
+    }
+    return x;
+}
+
 /* Whether the one before it on its session was cut by this very step, computed or only admitted: nobody has seen what
  * that left. */
 static bool follows_at_once(const world *w, const life *l)
@@ -40,18 +77,32 @@ static bool follows_at_once(const world *w, const life *l)
     return false;
 }
 
+/* Whether nothing that was left can have been lost. */
+static bool all_is_kept(const world *w)
+{
+    kv_tree_stats st = w->en->tree ? kv_tree_stats_read(w->en->tree) : (kv_tree_stats){0};
+    return st.evicted_pages == 0 && w->n_failed == 0 && w->n_memory_failures == 0;
+}
+
 static void begins(const world *w, life *l)
 {
     const sim_request *r = l->r;
-    size_t want = 0;
-    if (r->session > 0 && !w->s->config.cold && r->prompt_logprobs < 0) {
-        want = reusable(&w->memories[r->session - 1], l->prompt, l->n_prompt);
+    size_t known = 0, at = (size_t)l->position;
+    left x = {0, 0};
+    if (!w->s->config.cold && r->prompt_logprobs < 0) {
+        x = left_for(w, l);
+        known = r->session > 0 ? known_to(&w->memories[r->session - 1], l->prompt, l->n_prompt) : 0;
     }
-    if (l->position != 0 && (size_t)l->position != want && !l->unseen) {
-        sim_fail("request %zu: begins at %d, its session knows %zu of its tokens", (size_t)(l - w->lives),
-                 l->position, want);
+    bool parked = l->now.n_preempted > 0; /* it begins where it was */
+    if (at > x.most || (at < KV_PAGE_TOKENS && at > known && !l->unseen)) {
+        sim_fail("request %zu: begins at %zu, its session knows %zu of its tokens, all others at most %zu",
+                 (size_t)(l - w->lives), at, known, x.most);
     }
-    l->reused = (size_t)l->position;
+    if (x.least >= KV_PAGE_TOKENS && at < x.least && !parked && all_is_kept(w)) {
+        sim_fail("request %zu: begins at %zu, %zu of its tokens were left by others", (size_t)(l - w->lives),
+                 at, x.least);
+    }
+    l->reused = at;
     l->begun = true;
     l->parked_first = l->n_preempted > 0;
 }
@@ -77,7 +128,7 @@ static void is_known(const world *w, const life *l, const memory *m)
         if (!m->dirty) {
             sim_fail("request %zu: its session is not dirty", who);
         }
-    } else if (by_itself && l->in_batch && !l->spoilt && !l->call_failed &&
+    } else if (by_itself && l->in_batch && !l->spoilt && !l->call_failed && !w->memory_failed &&
                (m->dirty || m->n + (cut || unpaged) < whole)) {
         sim_fail("request %zu: its session holds %zu of %zu tokens, dirty %d", who, m->n, whole, m->dirty);
     }
@@ -89,6 +140,7 @@ void remember_step(world *w)
     for (size_t i = 0; i < w->s->n_requests; i++) {
         life *l = &w->lives[i];
         bool admitted = l->before.queued && (l->in_batch || (l->now.there && !l->now.queued));
+        l->admit_step = admitted ? w->step : l->admit_step;
         l->unseen = l->unseen || (admitted && follows_at_once(w, l));
         if (l->in_batch && !l->begun) {
             begins(w, l);

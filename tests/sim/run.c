@@ -469,6 +469,7 @@ static bool step(void)
     bool computed = engine_step(w.en);
     mem_fail_at(0, false);
     w.memory_failed = w.no_memory > 0 && mem_alloc_count() - before >= w.no_memory;
+    w.n_memory_failures += w.memory_failed;
     w.no_memory = mem_alloc_count() == before ? w.no_memory : 0; /* it waits for a step that allocates */
     verdict_step(&w);
     look_after(&w);

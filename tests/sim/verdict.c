@@ -284,7 +284,7 @@ static void check_counts(const world *w, const life *l)
 {
     const gen_result *r = &l->result;
     bool cut = r->reason == FINISH_CANCELLED || r->reason == FINISH_TIMEOUT;
-    bool cold = w->s->config.cold || l->r->session == 0 || l->r->prompt_logprobs >= 0;
+    bool cold = w->s->config.cold || l->r->prompt_logprobs >= 0;
     if (r->prompt_tokens != (int32_t)l->n_prompt || r->reused_tokens >= r->prompt_tokens ||
         r->reused_tokens < 0 || r->reused_tokens + r->prefilled_tokens > r->prompt_tokens ||
         (r->reused_tokens + r->prefilled_tokens < r->prompt_tokens && !(cut && l->n_ids == 0))) {

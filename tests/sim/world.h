@@ -21,7 +21,7 @@ typedef enum life_phase { LIFE_WAITS, LIFE_RUNS, LIFE_REFUSED, LIFE_DONE, LIFE_F
 typedef struct look {
     bool there, queued, parked, restoring, sealed, held;
     uint64_t admitted; /* rises in the order admitted */
-    size_t n_generated, n_preempted, n_pages;
+    size_t n_generated, n_preempted, n_pages, n_reused;
 } look;
 
 typedef struct life {
@@ -33,7 +33,7 @@ typedef struct life {
     sequence *seq; /* while it runs */
     atomic_bool flag;
     uint64_t submit_ns, deadline_ns, end_ns;
-    uint64_t end_step;
+    uint64_t admit_step, end_step;
     bool cancel_asked, cancel_sent, guarded;
     uint64_t cancel_step; /* steps that had begun when it was asked */
     bool slow, was_slow, held;
@@ -91,7 +91,7 @@ typedef struct world {
     const void *pages[SIM_MAX_REQUESTS];     /* theirs; NULL at first: the step has not computed yet */
     /* Counted by the simulator. */
     uint64_t n_submitted, n_done, n_failed, n_cancelled, n_generated, n_forward_failures, n_preemptions;
-    uint64_t n_lane_events;
+    uint64_t n_lane_events, n_memory_failures;
     memory memories[SIM_MAX_SESSIONS];
     life lives[SIM_MAX_REQUESTS];
 } world;

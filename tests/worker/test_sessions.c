@@ -40,15 +40,15 @@ static void test_slots(void **state)
     err e;
     table_open(&x, 2);
     assert_null(sessions_find(x.t, name_of("a")));
-    assert_int_equal(sessions_open(x.t, name_of("a"), &a, &opened, &e), ST_OK);
+    assert_int_equal(sessions_open(x.t, name_of("a"), SESSION_KEEPS_LANE, &a, &opened, &e), ST_OK);
     assert_true(opened);
-    assert_int_equal(sessions_open(x.t, name_of("b"), &b, NULL, &e), ST_OK);
+    assert_int_equal(sessions_open(x.t, name_of("b"), SESSION_KEEPS_LANE, &b, NULL, &e), ST_OK);
     assert_ptr_not_equal(a, b);
     s = NULL;
-    assert_int_equal(sessions_open(x.t, name_of("c"), &s, &opened, &e), ST_CAPACITY);
+    assert_int_equal(sessions_open(x.t, name_of("c"), SESSION_KEEPS_LANE, &s, &opened, &e), ST_CAPACITY);
     assert_null(s);
     /* an existing one is found before capacity is looked at */
-    assert_int_equal(sessions_open(x.t, name_of("a"), &s, &opened, &e), ST_OK);
+    assert_int_equal(sessions_open(x.t, name_of("a"), SESSION_KEEPS_LANE, &s, &opened, &e), ST_OK);
     assert_ptr_equal(s, a);
     assert_false(opened);
     assert_int_equal(sessions_count(x.t), 2);
@@ -57,7 +57,7 @@ static void test_slots(void **state)
     sessions_close(x.t, name_of("a"));
     assert_null(sessions_find(x.t, name_of("a")));
     assert_ptr_equal(sessions_find(x.t, name_of("b")), b);
-    assert_int_equal(sessions_open(x.t, name_of("c"), &s, NULL, &e), ST_OK);
+    assert_int_equal(sessions_open(x.t, name_of("c"), SESSION_KEEPS_LANE, &s, NULL, &e), ST_OK);
     assert_int_equal(rig_stats(&x.rig).sessions, 2);
     table_close(&x);
     sessions_free(NULL);
@@ -69,7 +69,8 @@ static void test_no_named_slots(void **state)
     session *s = NULL;
     err e;
     table_open(&x, 0);
-    assert_int_equal(sessions_open(x.t, name_of("a"), &s, NULL, &e), ST_UNSUPPORTED_SESSION);
+    assert_int_equal(sessions_open(x.t, name_of("a"), SESSION_KEEPS_LANE, &s, NULL, &e),
+                     ST_UNSUPPORTED_SESSION);
     assert_null(s);
     sessions_close(x.t, name_of("a"));
     table_close(&x);
@@ -82,7 +83,7 @@ static void test_names_are_bytes(void **state)
     session *made[N_OF(names)];
     table_open(&x, N_OF(names));
     for (size_t i = 0; i < N_OF(names); i++) {
-        assert_int_equal(sessions_open(x.t, names[i], &made[i], NULL, NULL), ST_OK);
+        assert_int_equal(sessions_open(x.t, names[i], SESSION_KEEPS_LANE, &made[i], NULL, NULL), ST_OK);
     }
     for (size_t i = 0; i < N_OF(names); i++) {
         assert_ptr_equal(sessions_find(x.t, names[i]), made[i]);
@@ -105,7 +106,7 @@ static void test_churn(void **state)
     table_open(&x, 3);
     for (int i = 0; i < 2000; i++) {
         snprintf(name, sizeof name, "session-%d", i);
-        assert_int_equal(sessions_open(x.t, name_of(name), &s, NULL, NULL), ST_OK);
+        assert_int_equal(sessions_open(x.t, name_of(name), SESSION_KEEPS_LANE, &s, NULL, NULL), ST_OK);
         if (i >= 2) {
             snprintf(name, sizeof name, "session-%d", i - 2);
             sessions_close(x.t, name_of(name));
@@ -123,13 +124,13 @@ static void test_memory(void **state)
     table_open(&x, 1);
     for (uint64_t n = 1; n <= 2; n++) {
         mem_fail_at(n, true);
-        assert_int_equal(sessions_open(x.t, name_of("a"), &s, NULL, NULL), ST_CAPACITY);
+        assert_int_equal(sessions_open(x.t, name_of("a"), SESSION_KEEPS_LANE, &s, NULL, NULL), ST_CAPACITY);
         mem_fail_at(0, false);
         assert_null(s);
         assert_null(sessions_find(x.t, name_of("a")));
         assert_int_equal(rig_stats(&x.rig).sessions, 0);
     }
-    assert_int_equal(sessions_open(x.t, name_of("a"), &s, NULL, NULL), ST_OK);
+    assert_int_equal(sessions_open(x.t, name_of("a"), SESSION_KEEPS_LANE, &s, NULL, NULL), ST_OK);
     for (uint64_t n = 1; n <= 3; n++) {
         sessions *t = NULL;
         mem_fail_at(n, true);
@@ -167,8 +168,9 @@ static void test_lanes_have_names(void **state)
     session *a, *b;
     heard h;
     table_open(&x, 2);
-    assert_int_equal(sessions_open(x.t, name_of("a"), &a, NULL, NULL), ST_OK);
-    assert_int_equal(sessions_open(x.t, (wire_string){"b\0\n", 3}, &b, NULL, NULL), ST_OK);
+    assert_int_equal(sessions_open(x.t, name_of("a"), SESSION_KEEPS_LANE, &a, NULL, NULL), ST_OK);
+    assert_int_equal(sessions_open(x.t, (wire_string){"b\0\n", 3}, SESSION_KEEPS_LANE, &b, NULL, NULL),
+                     ST_OK);
     wire_string name = sessions_name_of(x.t, session_owner(b));
     assert_int_equal(name.len, 3);
     assert_memory_equal(name.data, "b\0\n", 3);
