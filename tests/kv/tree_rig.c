@@ -12,6 +12,7 @@ static void drop_state(void *ctx, void *state)
     tree_rig *r = ctx;
     assert_true(r->snapshots_out > 0);
     r->snapshots_out--;
+    r->dropped[r->n_dropped++ % (sizeof r->dropped / sizeof *r->dropped)] = (uintptr_t)state;
     mem_free(state);
 }
 
@@ -72,6 +73,39 @@ static uint64_t chain(uint64_t before, int32_t id)
 {
     uint64_t both[2] = {before, (uint64_t)id};
     return hash64(both, sizeof both);
+}
+
+uint64_t rig_state_begin(unsigned root)
+{
+    return root * 8u + 7;
+}
+
+uint64_t rig_state_step(uint64_t state, int32_t id)
+{
+    return chain(state, id);
+}
+
+static uint64_t state_after(unsigned root, const int32_t *ids, size_t n)
+{
+    uint64_t value = rig_state_begin(root);
+    for (size_t i = 0; i < n; i++) {
+        value = rig_state_step(value, ids[i]);
+    }
+    return value;
+}
+
+void *rig_state(tree_rig *r, unsigned root, const int32_t *ids, size_t n)
+{
+    uint64_t *state = mem_alloc(sizeof *state);
+    assert_non_null(state);
+    *state = state_after(root, ids, n);
+    r->snapshots_out++;
+    return state;
+}
+
+bool rig_state_is(const void *state, unsigned root, const int32_t *ids, size_t n)
+{
+    return state && *(const uint64_t *)state == state_after(root, ids, n);
 }
 
 page_id rig_page(tree_rig *r, size_t kind, unsigned root, const int32_t *ids, size_t n, size_t index)
@@ -144,6 +178,9 @@ kv_match rig_match_sound(const tree_rig *r, unsigned root, const int32_t *ids, s
             assert_int_not_equal(pages[i], KV_NO_PAGE);
             assert_true(rig_page_is(r, k, pages[i], root, ids, m.n_usable, i));
         }
+    }
+    if (r->cfg.snapshot_bytes > 0 && m.node) {
+        assert_true(rig_state_is(kv_tree_snapshot(m.node), root, ids, m.n_usable));
     }
     return m;
 }

@@ -22,7 +22,9 @@ typedef struct tree_rig {
     kv_tree *tree;
     page_pool *pools[KV_TREE_MAX_KINDS];
     kv_tree_config cfg;
-    size_t snapshots_out; /* made and not dropped yet */
+    size_t snapshots_out;  /* made and not dropped yet */
+    uintptr_t dropped[64]; /* the states that were dropped since n_dropped was set to 0 */
+    size_t n_dropped;
 } tree_rig;
 
 /* windows[n_kinds]; snapshots: how many at most, 0 = the model has none. */
@@ -44,6 +46,12 @@ bool rig_page_is(const tree_rig *r, size_t kind, page_id page, unsigned root, co
 
 /* Computes all pages of n tokens and enters them; returns what insert does. hold: as insert. */
 size_t rig_enter(tree_rig *r, unsigned root, const int32_t *ids, size_t n, kv_node **hold);
+/* A state for kv_tree_put_snapshot, made from the first n ids. */
+void *rig_state(tree_rig *r, unsigned root, const int32_t *ids, size_t n);
+/* A recurrent layer that sums up all ids: its state after none, and after one more. */
+uint64_t rig_state_begin(unsigned root);
+uint64_t rig_state_step(uint64_t state, int32_t id);
+bool rig_state_is(const void *state, unsigned root, const int32_t *ids, size_t n);
 kv_match rig_match(const tree_rig *r, unsigned root, const int32_t *ids, size_t n);
 /* A match whose pages were looked at, row by row. */
 kv_match rig_match_sound(const tree_rig *r, unsigned root, const int32_t *ids, size_t n, size_t most);
