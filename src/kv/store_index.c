@@ -53,7 +53,7 @@ static const char schema[] =
 
 static const char settings[] =
     "PRAGMA trusted_schema = OFF; PRAGMA temp_store = MEMORY; PRAGMA mmap_size = 0;"
-    "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF;";
+    "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF; PRAGMA journal_size_limit = 4194304;";
 
 enum {
     SQL_BEGIN, SQL_COMMIT, SQL_ROLLBACK, SQL_TOTALS, SQL_HAS, SQL_ADD, SQL_TICK, SQL_USE, SQL_REMOVE, SQL_VICTIM,

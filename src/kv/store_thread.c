@@ -291,6 +291,10 @@ static status may_write(store *s, const store_put_job *job, err *e)
     if (t.bytes <= s->cfg.budget_bytes - s->file_bytes) {
         return ST_OK;
     }
+    tell_used(s); /* what was read just now is not the one to go */
+    if (!s->index) {
+        return ST_NOT_FOUND;
+    }
     st = store_index_begin(s->index, e);
     st = st == ST_OK ? store_make_room(s, s->file_bytes, parent, SIZE_MAX, e) : st;
     if (st == ST_OK || st == ST_NOT_FOUND) {
