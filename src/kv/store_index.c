@@ -17,7 +17,7 @@
 #define VFS_NAME       "hearth-store"
 #define APPLICATION    0x68746870 /* "hthp" */
 #define SCHEMA_VERSION 1
-#define BUSY_MS        2000
+#define BUSY_MS        500
 #define LOCK_TRIES     100 /* of 50 ms */
 #define PATH_BYTES     4096u
 

@@ -10,7 +10,7 @@
 
 #include "kv/store_int.h"
 
-#define STEP_NAMES   256u
+#define STEP_NAMES   64u
 #define STEP_SLOTS   4096u
 #define STEP_REMOVED 32u
 #define DAY_MS       86400000

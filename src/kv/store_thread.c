@@ -265,6 +265,11 @@ status store_make_room(store *s, uint64_t bytes, const store_key *except, size_t
     return st;
 }
 
+static status parent_is_there(store *s, const store_key *parent, err *e)
+{
+    return memcmp(parent, &no_key, sizeof no_key) == 0 ? ST_OK : store_index_has(s->index, parent, e);
+}
+
 /* ST_NOT_FOUND: not now, for reasons that are none of the disk's. */
 static status may_write(store *s, const store_put_job *job, err *e)
 {
@@ -272,9 +277,7 @@ static status may_write(store *s, const store_put_job *job, err *e)
     store_index_totals t;
     int64_t today = store_day(s);
     status st = store_index_totals_read(s->index, &t, e);
-    if (st == ST_OK && memcmp(parent, &no_key, sizeof no_key) != 0) {
-        st = store_index_has(s->index, parent, e);
-    }
+    st = st == ST_OK ? parent_is_there(s, parent, e) : st;
     if (st != ST_OK) {
         return st;
     }
@@ -309,6 +312,7 @@ static status enter(store *s, const store_put_job *job, store_temp *t, err *e)
 {
     const store_key *parent = &job->header.parent;
     status st = store_index_begin(s->index, e);
+    st = st == ST_OK ? parent_is_there(s, parent, e) : st; /* still */
     st = st == ST_OK ? store_make_room(s, s->file_bytes, parent, SIZE_MAX, e) : st;
     if (st != ST_OK) {
         store_folder_drop(&s->folder, t);

@@ -1,0 +1,250 @@
+/*
+ * store: writers that are killed in the middle of it, and several processes on one folder. The program starts itself as
+ * those others: `test_store_crash ROLE FOLDER NUMBER`.
+ */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "kv/store_rig.h"
+
+extern char **environ;
+
+enum {
+    BUDGET_PAGES = 60,
+    CONVERSATIONS = 12,
+    PAGES = 10,
+    ROUNDS = 40, /* of a worker beside others */
+    KILLS = 25
+};
+
+static void use_folder(store_rig *r, const char *dir)
+{
+    memset(r, 0, sizeof *r);
+    snprintf(r->dir, sizeof r->dir, "%s", dir);
+    r->cfg = (store_config){.dir = r->dir,
+                            .page_bytes = RIG_PAGE_BYTES,
+                            .budget_bytes = (uint64_t)BUDGET_PAGES * RIG_FILE_BYTES,
+                            .queue_bytes = (size_t)1 << 20,
+                            .clock = clock_system()};
+}
+
+static unsigned next_random(uint64_t *x)
+{
+    *x ^= *x << 13, *x ^= *x >> 7, *x ^= *x << 17;
+    return (unsigned)(*x >> 16);
+}
+
+/* Reads what there is of a conversation, as a worker does, and writes what is missing. Bytes are checked by the rig. */
+static void one_turn(store_rig *r, unsigned c)
+{
+    unsigned had = rig_prefix(r, c, PAGES);
+    for (unsigned i = had; i < PAGES; i++) {
+        (void)rig_put(r, c, i);
+    }
+}
+
+/* Writes until it is killed. */
+_Noreturn static void write_for_ever(const char *dir, unsigned seed)
+{
+    store_rig r;
+    uint64_t x = seed + 1;
+    use_folder(&r, dir);
+    rig_open(&r);
+    for (;;) {
+        one_turn(&r, next_random(&x) % CONVERSATIONS);
+        if (next_random(&x) % 8 == 0) {
+            store_flush(r.s);
+        }
+    }
+}
+
+static int work_beside_others(const char *dir, unsigned seed)
+{
+    store_rig r;
+    uint64_t x = seed + 1;
+    use_folder(&r, dir);
+    rig_open(&r);
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        one_turn(&r, next_random(&x) % CONVERSATIONS);
+        if (i % 10 == 9) {
+            rig_close(&r);
+            rig_open(&r);
+        }
+    }
+    store_flush(r.s);
+    store_stats s = rig_stats(&r);
+    int verdict = s.bad != 0 ? 10 : !s.writes || !s.reads ? 11 : s.bytes > r.cfg.budget_bytes ? 12 : 0;
+    rig_close(&r);
+    return verdict;
+}
+
+/* Holds a page that is written but not renamed, says so, and waits to be killed. */
+static int stop_before_rename(void *ctx, store_op op)
+{
+    if (op == STORE_RENAME) {
+        char path[RIG_PATH_BYTES];
+        rig_name(ctx, "stopped", path);
+        close(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+        pause();
+    }
+    return 0;
+}
+
+static int hold_half(const char *dir, unsigned seed)
+{
+    store_rig r;
+    use_folder(&r, dir);
+    const store_seam seam = {.before = stop_before_rename, .ctx = &r};
+    r.cfg.seam = &seam;
+    rig_open(&r);
+    (void)rig_put(&r, seed, 0);
+    pause();
+    return 0;
+}
+
+/*
+ * The test's side
+ */
+static pid_t start(const char *role, const char *dir, unsigned number)
+{
+    char self[] = "/proc/self/exe", text[16],
+         *argv[] = {self, (char *)(uintptr_t)role, (char *)(uintptr_t)dir, text, NULL};
+    pid_t pid = -1;
+    snprintf(text, sizeof text, "%u", number);
+    assert_int_equal(posix_spawn(&pid, self, NULL, NULL, argv, environ), 0);
+    return pid;
+}
+
+static int end_of(pid_t pid)
+{
+    int wait_status = 0;
+    assert_int_equal(waitpid(pid, &wait_status, 0), pid);
+    return WIFSIGNALED(wait_status) ? -WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+}
+
+static void check_folder(store_rig *r)
+{
+    store_stats s = rig_stats(r);
+    assert_true(s.reads && s.writes);
+    assert_int_equal(s.bad, 0);
+    assert_int_equal(s.files, rig_count_files(r, ".page"));
+    assert_int_equal(s.bytes, s.files * RIG_FILE_BYTES);
+    assert_true(s.bytes <= r->cfg.budget_bytes);
+    assert_int_equal(rig_count_files(r, ".tmp"), 0);
+    unsigned n = 0;
+    for (unsigned c = 0; c < CONVERSATIONS; c++) {
+        n += rig_prefix(r, c, PAGES);
+    }
+    assert_int_equal(n, s.files); /* all of it can be reached */
+    assert_int_equal(rig_stats(r).bad, 0);
+}
+
+/* FAILURES P4: kill -9 while writing. What is there is right; the index knows all of it; nothing is left behind. */
+static void test_killed(void **state)
+{
+    store_rig r, used;
+    uint64_t x = 5, found = 0;
+    rig_init(&r);
+    for (unsigned i = 0; i < KILLS; i++) {
+        pid_t pid = start("write", r.dir, i);
+        usleep(next_random(&x) % 60000 + (i % 5 == 0 ? 200000 : 0));
+        assert_int_equal(kill(pid, SIGKILL), 0);
+        assert_int_equal(end_of(pid), -SIGKILL);
+        use_folder(&used, r.dir);
+        rig_open(&used);
+        check_folder(&used);
+        found += rig_stats(&used).files;
+        rig_close(&used);
+    }
+    assert_int_equal(rig_lines("event=index_made_anew"), 0);
+    assert_true(found > 0);
+    rig_end(&r);
+}
+
+/* What somebody alive writes at this moment is no leftover; once he is dead it is. */
+static void test_half_written(void **state)
+{
+    store_rig r, used;
+    char path[RIG_PATH_BYTES];
+    rig_init(&r);
+    pid_t pid = start("hold", r.dir, 3);
+    rig_name(&r, "stopped", path);
+    for (unsigned i = 0; i < 60000 && access(path, F_OK) != 0; i++) {
+        usleep(1000);
+    }
+    assert_int_equal(access(path, F_OK), 0);
+    use_folder(&used, r.dir);
+    assert_int_equal(store_open(&used.cfg, &used.s, NULL), ST_OK);
+    assert_false(rig_get(&used, 3, 0));
+    store_close(used.s, 0); /* it may have looked through the folder, or not: the other has the index */
+    assert_int_equal(rig_count_files(&r, ".tmp"), 1);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(end_of(pid), -SIGKILL);
+    rig_open(&used);
+    assert_int_equal(rig_count_files(&r, ".tmp"), 0);
+    assert_int_equal(rig_stats(&used).files, 0);
+    rig_close(&used);
+    rig_end(&r);
+}
+
+static void test_several_processes(void **state)
+{
+    enum { WORKERS = 3 };
+    store_rig r, used;
+    pid_t pids[WORKERS];
+    rig_init(&r);
+    for (unsigned i = 0; i < WORKERS; i++) {
+        pids[i] = start("work", r.dir, 100 + i);
+    }
+    for (unsigned i = 0; i < WORKERS; i++) {
+        assert_int_equal(end_of(pids[i]), 0);
+    }
+    use_folder(&used, r.dir);
+    rig_open(&used);
+    store_stats s = rig_stats(&used);
+    assert_int_equal(s.files, rig_count_files(&used, ".page"));
+    assert_true(s.bytes <= used.cfg.budget_bytes);
+    assert_true(s.files > BUDGET_PAGES / 2);
+    assert_int_equal(rig_count_files(&used, ".tmp"), 0);
+    unsigned n = 0;
+    for (unsigned c = 0; c < CONVERSATIONS; c++) {
+        n += rig_prefix(&used, c, PAGES);
+    }
+    assert_int_equal(n, s.files); /* nobody wrote a page whose parent another removed */
+    assert_int_equal(rig_stats(&used).bad, 0);
+    rig_close(&used);
+    rig_end(&r);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_half_written),
+        cmocka_unit_test(test_several_processes),
+    };
+    if (argc == 4) {
+        unsigned number = (unsigned)strtoul(argv[3], NULL, 10);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (strcmp(argv[1], "write") == 0) {
+            write_for_ever(argv[2], number);
+        }
+        return strcmp(argv[1], "work") == 0 ? work_beside_others(argv[2], number)
+                                            : hold_half(argv[2], number);
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
