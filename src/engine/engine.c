@@ -195,6 +195,9 @@ void engine_free(engine *en)
     for (size_t i = 0; i < en->n_samplers; i++) {
         sampler_free(en->samplers[i]);
     }
+    for (size_t i = 0; i < en->n_reads; i++) { /* the store, being closed, has read them */
+        page_pool_unref(en->pages, en->reads[i].page);
+    }
     lanes_free(en->lanes);
     kv_tree_free(en->tree);
     park_free(en->parking);
@@ -525,13 +528,14 @@ bool engine_step(engine *en)
 {
     uint64_t now_ns = clock_mono_ns(en->cfg.clock);
     en->step_no++;
+    bool fetched = stored_collect(en);
     scheduler_sweep(en, now_ns);
     scheduler_admit(en, now_ns);
     bool restored = scheduler_restore(en);
     size_t n = scheduler_plan(en, now_ns);
     engine_note_pages(en);
     if (n == 0) {
-        return restored;
+        return restored || fetched;
     }
     for (size_t i = 0; i < n; i++) {
         en->order[i]->prefill_ns = en->order[i]->prefill_ns ? en->order[i]->prefill_ns : now_ns;
@@ -571,6 +575,7 @@ void engine_stats_read(const engine *en, engine_stats *out)
                           .preemptions = counter_get(&c->preemptions),
                           .tokens_recomputed = counter_get(&c->recomputed),
                           .tokens_restored = counter_get(&c->restored),
+                          .tokens_fetched = counter_get(&c->fetched),
                           .lanes = en->cfg.max_sequences,
                           .lanes_live = counter_get(&c->lanes_live),
                           .lanes_idle = counter_get(&c->lanes_idle)};

@@ -11,6 +11,10 @@
  * where any later one of the same namespace finds them. Pages that nobody holds are free for who needs them, those
  * not used for longest first.
  *
+ * With a store, whole pages are written behind while they are computed, and a request whose prompt goes on in the store
+ * beyond what memory has waits for those pages to be read; engine_step returns false then if nobody else computes, and
+ * the store wakes who waits (store_config.wake).
+ *
  * Sessions. A session is the tokens that its last request left, in order; their pages are the tree's, so that an idle
  * one takes no memory from anybody, and may find that some have to be computed again. Requests on one session
  * run one after another, in the order submitted; anonymous ones run together. The reset reason and the reuse
@@ -53,6 +57,7 @@
 #include "engine/repeat_guard.h"
 #include "engine/sampler.h"
 #include "kv/page_pool.h"
+#include "kv/store.h"
 #include "kv/tree.h"
 #include "model/forward.h"
 #include "text/stop.h"
@@ -90,6 +95,7 @@ typedef struct engine_config {
     size_t park_bytes;      /* for copies of preempted sequences' pages; 0 = they are always computed again */
     bool warm;              /* false: nothing is ever reused (--no-warm) */
     kv_root_key identity;   /* what all states of this engine depend on (kv/tree.h) */
+    store *store; /* borrowed; NULL: nothing is kept on disk. It is closed before the engine is freed */
     void (*lane_event)(void *ctx,
                        const lane_event *ev); /* NULL = nobody listens; it must not call the engine */
     void *lane_event_ctx;
@@ -266,6 +272,7 @@ typedef struct engine_stats { /* a snapshot; counters only rise; what follows bu
     uint64_t running; /* sequences that have a lane: admitted and not ended */
     uint64_t parked;  /* of these: preempted and not yet back */
     uint64_t preemptions, tokens_recomputed, tokens_restored; /* since the beginning */
+    uint64_t tokens_fetched;                                  /* from the store; since the beginning */
     uint64_t lanes, lanes_live, lanes_idle;
 } engine_stats;
 void engine_stats_read(const engine *en, engine_stats *out); /* any thread */

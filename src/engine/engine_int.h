@@ -71,7 +71,7 @@ struct sequence {
     session *session;      /* NULL = anonymous */
     lane *lane;            /* from its admission on */
     resident *kv;          /* the lane's */
-    kv_node *hold;         /* the end of its prefix in the tree, held while it runs; or NULL */
+    kv_node *hold;         /* the end of its prefix in the tree, held while it runs or fetches; or NULL */
     const atomic_bool *cancel;
     gen_sink sink;
 
@@ -86,7 +86,14 @@ struct sequence {
     bool repeated; /* the repetition guard has fired */
     bool begun;    /* the prompt was computed to its end, and what follows it has begun */
     kv_root_key root;
-    kv_miss miss; /* what ended its prefix */
+    store_key
+        written; /* the key of the last of its first n_written pages, which the store has or was given */
+    store_key fetched_to; /* the same of the first n_fetched, which are at hand or were asked for */
+    size_t n_written;
+    size_t n_fetched;
+    size_t n_reads; /* of these, under way */
+    bool fetched;   /* the store has no more for it */
+    kv_miss miss;   /* what ended its prefix */
     size_t miss_at;
     finish_reason sealed;
     gen_verdict verdict;
@@ -124,6 +131,17 @@ struct sequence {
     sampler_out drawn;            /* what this step's last row of logits gave, if the sequence draws */
 };
 
+/* A page on its way from the store. */
+typedef struct stored_read {
+    uint64_t ticket;
+    page_id page; /* a reference */
+    sequence *of; /* who waits for it; NULL: nobody any more */
+    size_t at;    /* which page of its history */
+} stored_read;
+
+#define ENGINE_READS       32 /* under way at most */
+#define ENGINE_WRITE_PAGES 8  /* computed pages that are written together: 256 tokens */
+
 /* Workspaces of the vocabulary's size, so no more than help. */
 #define ENGINE_SAMPLERS 16
 /* Requests that are tried at one look at the queue, so that a long one costs a step nothing. */
@@ -139,7 +157,7 @@ struct sequence {
 typedef struct engine_counters {
     atomic_uint_fast64_t steps, prefilled, generated, reused, done, failed, cancelled, bugs;
     atomic_uint_fast64_t preemptions, recomputed, restored;
-    atomic_uint_fast64_t pages_used, pages_cached, sessions, sequences, running, parked, lanes_live,
+    atomic_uint_fast64_t pages_used, pages_cached, fetched, sessions, sequences, running, parked, lanes_live,
         lanes_idle;
 } engine_counters;
 
@@ -149,6 +167,9 @@ struct engine {
     page_pool *pages;
     kv_tree *tree; /* NULL: nothing is reused */
     page_id *path; /* [pages of n_ctx] scratch */
+    stored_read reads[ENGINE_READS];
+    size_t n_reads;
+    sequence *fetching; /* who reads from the store, or NULL: one at a time, for what it waits for is held */
     lane_table *lanes;
     park *parking;
     sampler *samplers[ENGINE_SAMPLERS]; /* a thread of the pool uses one; NULL behind the last */
@@ -242,6 +263,19 @@ size_t reuse_pages(engine *en, const reuse_offer *o);
 void reuse_take(sequence *s, reuse_offer *o);
 /* s has its pages no more; what it computed stays for others if `kept`. */
 void reuse_leave(sequence *s, bool kept);
+
+/*
+ * stored.c: pages on disk. All of it does nothing without a store.
+ */
+/* Gives the store what s has computed since the last time, whole pages, if they are many or `all`. */
+void stored_write(sequence *s, bool all);
+/* Whether pages of the first `most` tokens of a waiting sequence are on their way into the tree: it is to be asked again
+ * before it comes in. Asks for them first. */
+bool stored_fetch(sequence *s, size_t most);
+/* It does not wait for them any more. */
+void stored_give_up(sequence *s);
+/* Takes in what has come; whether anything has. */
+bool stored_collect(engine *en);
 
 /*
  * scheduler.c: who runs

@@ -26,6 +26,10 @@ void sequence_park(sequence *s, uint64_t now_ns)
     if (!s->image && s->kv->ids.len > 0 && park_save(en->parking, s->kv, en->pages, &s->image) != ST_OK) {
         s->image = NULL;
     }
+    if (!s->image) {
+        stored_write(s, true);
+        s->fetched = false;
+    }
     reuse_leave(s, !s->image);
     en->promised_pages -= s->promised_pages;
     s->promised_pages = 0;

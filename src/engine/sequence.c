@@ -260,6 +260,9 @@ static void leave_active(sequence *s, bool kept)
     if (s->session) {
         leave_session(s, kept);
     }
+    if (kept) {
+        stored_write(s, true);
+    }
     reuse_leave(s, kept);
     if (!s->session) {
         (void)lanes_release(en->lanes, s->ticket);
@@ -273,6 +276,7 @@ static void leave_active(sequence *s, bool kept)
 static void leave(sequence *s, bool kept)
 {
     engine *en = s->en;
+    stored_give_up(s);
     if (s->state != SEQ_QUEUED) {
         leave_active(s, kept);
     }
@@ -660,6 +664,7 @@ void sequence_advance(sequence *s, const float *logits, uint64_t now_ns)
         fail_status(s, st);
         return;
     }
+    stored_write(s, false);
     switch (s->state) {
     case SEQ_PREFILL:
         score_prompt(s, first, logits);

@@ -277,6 +277,14 @@ void store_flush(store *s)
     pthread_mutex_unlock(&s->mu);
 }
 
+bool store_ready(store *s)
+{
+    pthread_mutex_lock(&s->mu);
+    bool ready = s->looked;
+    pthread_mutex_unlock(&s->mu);
+    return ready;
+}
+
 /* The lock is not part of what a reader may not change. */
 static pthread_mutex_t *lock_of(const store *s)
 {

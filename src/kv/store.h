@@ -61,7 +61,7 @@ typedef struct store_config {
     uint64_t daily_write_bytes; /* 0 = no limit */
     size_t queue_bytes;         /* of copies that wait to be written; two pages at least */
     const clock_src *clock;     /* borrowed */
-    void (*wake)(void *ctx);    /* a result can be polled; called on the store's thread. May be NULL */
+    void (*wake)(void *ctx);    /* a result can be polled, or it is ready; called on the store's thread. May be NULL */
     void *wake_ctx;
     const store_seam *seam; /* borrowed; NULL */
 } store_config;
@@ -75,6 +75,9 @@ void store_close(store *s, unsigned wait_ms);
  * if there is no memory: such a page is never there and never written. */
 store_key store_chain(const kv_root_key *root, const store_key *parent, const int32_t *ids, size_t n);
 
+/* Whether the folder was looked through since the start, or turned out not to be readable: until then store_has does not
+ * know. It wakes, too. */
+bool store_ready(store *s);
 /* Whether a file of this key was there when last looked (its own puts and, within seconds, others'). A hint: after a
  * start it is false until the folder was looked through, and a get may miss what it promised. */
 bool store_has(store *s, const store_key *key);

@@ -33,6 +33,9 @@ static void finish(store *s)
     s->looked = true;
     pthread_cond_broadcast(&s->rest);
     pthread_mutex_unlock(&s->mu);
+    if (s->cfg.wake) {
+        s->cfg.wake(s->cfg.wake_ctx);
+    }
 }
 
 /* It is there until a step finds that it is not. */
