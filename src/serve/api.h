@@ -5,7 +5,7 @@
  *
  *   POST /v1/completions, /v1/chat/completions, /v1/responses, /tokenize, /detokenize, /apply-template
  *   GET /v1/models, /v1/models/{id}, /health, /ready, /metrics (HEAD where GET is)
- *   GET, DELETE /v1/requests/{id}
+ *   GET, DELETE /v1/requests/{id}, and what session_routes.h has
  *
  * OPTIONS on a known path is 204 with Allow, another method 405; what else begins with /v1/ is 501, any other
  * path 404. All but /health, /ready and /metrics ask for a key, where there are keys: 401 when the headers are
@@ -36,6 +36,7 @@ typedef struct api_context {
     const keys *keys; /* NULL: no key is asked for, everybody is KEYS_ANONYMOUS */
     request_table *requests;
     session_desk *sessions;
+    byte_budget *downloads; /* what exports together may hold */
     metrics *metrics;
     uint64_t keepalive_ms; /* what a quiet stream is sent, and how often; 0 = nothing */
     sse_keepalive_kind keepalive_kind;

@@ -199,7 +199,7 @@ void health_reply_model(const api_context *api, http_conn *c, const char *id)
     api_reply_take(c, 200, &out, json_w_end(&w));
 }
 
-static void read_metrics(const model_service *s, metric_model *out)
+static void read_metrics(const api_context *api, const model_service *s, metric_model *out)
 {
     service_info info;
     status_snapshot page;
@@ -210,6 +210,7 @@ static void read_metrics(const model_service *s, metric_model *out)
                           .running = info.n_with_worker,
                           .queued = info.n_waiting,
                           .cancelled = info.n_cancelled,
+                          .sessions = session_table_count(session_desk_table(api->sessions), s),
                           .starts = info.n_starts};
     memcpy(out->deaths, info.n_deaths, sizeof out->deaths);
     memcpy(out->page, page.row, sizeof out->page);
@@ -225,7 +226,7 @@ void health_reply_metrics(const api_context *api, http_conn *c)
         return;
     }
     for (size_t i = 0; i < n; i++) {
-        read_metrics(models_at(api->models, i), &list[i]);
+        read_metrics(api, models_at(api->models, i), &list[i]);
     }
     uint64_t uptime_ns = clock_mono_ns(api->clock) - api->started_ns;
     const metric_view view = {.version = HEARTH_VERSION,

@@ -37,6 +37,8 @@
 #include "base/status.h"
 #include "serve/http_reader.h"
 
+#define HTTP_BODY_BUDGET ((size_t)256 << 20)
+
 typedef struct http_server http_server;
 typedef struct http_conn http_conn;
 
@@ -74,9 +76,9 @@ typedef struct http_config { /* borrowed until http_server_free */
     int write_s;            /* 60: a client that takes no byte */
     int linger_s;           /* 10: for a client to read a last answer while it still sends */
     size_t max_unsent;      /* 4 MiB of a stream; above it the client is dropped */
-    size_t body_budget;     /* 256 MiB: bodies of all connections together */
-    size_t pause_at;        /* 256 KiB unsent: see http_conn_on_slow */
-    size_t continue_at;     /* 128 KiB */
+    byte_budget *bodies; /* bodies of all connections together; NULL: one of the server's own, of 256 MiB */
+    size_t pause_at;     /* 256 KiB unsent: see http_conn_on_slow */
+    size_t continue_at;  /* 128 KiB */
 } http_config;
 
 /* The limits, 6 MiB of body, the system's clock, 127.0.0.1; the rest 0. */
@@ -87,8 +89,10 @@ typedef struct http_reply {
     const char *content_type; /* NULL = application/json */
     const char *allow;        /* the methods of a 405 or of OPTIONS, else NULL */
     int retry_after_s;        /* 0 = none */
+    const char *headers;      /* more of them: whole lines, each with its "\r\n"; NULL = none */
     const char *body;         /* borrowed; left out for HEAD and 204 */
     size_t body_len;
+    held_bytes *held; /* the body instead of `body`: taken, and freed when it is sent; NULL = none */
 } http_reply;
 
 /* Binds and listens. ST_IO with the reason. */
@@ -107,6 +111,10 @@ const char *http_conn_request_id(const http_conn *c);
 void http_conn_set_user(http_conn *c, const char *name);
 /* In `head`: a lower limit for the body of this request; a longer one is refused with 413. */
 void http_conn_limit_body(http_conn *c, size_t max_bytes);
+/* In `head`: a body of this request may be longer than max_body_bytes. */
+void http_conn_allow_body(http_conn *c, size_t max_bytes);
+/* In `request`: its body, with what it takes of the budget for bodies. NULL: no memory. */
+held_bytes *http_conn_take_body(http_conn *c);
 
 void http_conn_on_gone(http_conn *c, void (*gone)(void *ctx), void *ctx);
 /* slow(ctx, true) when more than pause_at bytes of a stream are unsent, slow(ctx, false) when they are below

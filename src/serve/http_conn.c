@@ -181,6 +181,16 @@ void http_conn_limit_body(http_conn *c, size_t max_bytes)
     http_reader_limit_body(&c->reader, max_bytes); /* head_complete looks */
 }
 
+void http_conn_allow_body(http_conn *c, size_t max_bytes)
+{
+    http_reader_allow_body(&c->reader, max_bytes);
+}
+
+held_bytes *http_conn_take_body(http_conn *c)
+{
+    return http_reader_take_body(&c->reader);
+}
+
 /* Reads requests from what has arrived, until one waits for its answer. Never frees c. */
 static void conn_advance(http_conn *c)
 {
@@ -339,7 +349,7 @@ void conn_new(http_server *s, evutil_socket_t fd, bool is_unix)
     }
     s->conns = c;
     s->n_conns++;
-    http_reader_init(&c->reader, s->cfg.max_body_bytes, &s->budget);
+    http_reader_init(&c->reader, s->cfg.max_body_bytes, s->bodies);
     if (!conn_make(c, fd)) {
         if (!c->bev) {
             close(fd);

@@ -85,7 +85,8 @@ struct http_server {
     ino_t unix_ino;
 
     size_t n_conns;
-    http_budget budget;
+    byte_budget own_bodies;
+    byte_budget *bodies; /* borrowed, or own_bodies */
     bool draining;
 };
 

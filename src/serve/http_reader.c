@@ -139,23 +139,28 @@ static int on_header_value(http_parser *p, const char *at, size_t n)
     return 0;
 }
 
-/* The target, kept in `path` so far, loses all but its path ("http://host/path?query" is allowed too). */
-static bool cut_target(http_reader *r)
+/* The target, kept in `path` so far, is split into path and query ("http://host/path?query" is allowed too). */
+static int cut_target(http_reader *r)
 {
     struct http_parser_url u;
     buf *path = &r->request.path;
     if (strcmp(buf_str(path), "*") == 0) { /* of OPTIONS */
-        return true;
+        return 0;
     }
     http_parser_url_init(&u);
     if (http_parser_parse_url(buf_str(path), path->len, r->request.method == HTTP_CONNECT, &u) != 0) {
-        return false;
+        return refuse(r, 400, "the request target is malformed");
+    }
+    if ((u.field_set & (1u << UF_QUERY)) &&
+        buf_append(&r->request.query, path->data + u.field_data[UF_QUERY].off, u.field_data[UF_QUERY].len) !=
+            ST_OK) {
+        return refuse(r, 503, "out of memory");
     }
     bool has_path = u.field_set & (1u << UF_PATH);
     size_t begin = has_path ? u.field_data[UF_PATH].off : path->len;
     buf_truncate(path, has_path ? begin + u.field_data[UF_PATH].len : begin);
     buf_consume(path, begin);
-    return true;
+    return 0;
 }
 
 static int on_headers_complete(http_parser *p)
@@ -179,8 +184,8 @@ static int on_headers_complete(http_parser *p)
     if (r->n_hosts > 1 || (r->n_hosts == 0 && q->minor >= 1)) {
         return refuse(r, 400, "the request needs exactly one Host header");
     }
-    if (!cut_target(r)) {
-        return refuse(r, 400, "the request target is malformed");
+    if (cut_target(r) != 0) {
+        return -1;
     }
     q->is_whole = true;
     return stop_at(r, HTTP_STEP_HEAD);
@@ -195,13 +200,14 @@ static int on_body(http_parser *p, const char *at, size_t n)
     if (r->content_length > r->body_limit || n > r->body_limit - r->request.body.len) {
         return refuse(r, 413, "the body is too large");
     }
-    if (n > r->budget->max - r->budget->used) {
+    bool is_large = r->body_limit > r->max_body_bytes;
+    if ((is_large && r->budget->used >= r->budget->max / 2) || !byte_budget_take(r->budget, n)) {
         return refuse(r, 429, "too many request bodies at once");
     }
     if (buf_append(&r->request.body, at, n) != ST_OK) {
+        r->budget->used -= n;
         return refuse(r, 503, "out of memory");
     }
-    r->budget->used += n;
     return 0;
 }
 
@@ -219,7 +225,7 @@ static const http_parser_settings settings = {
     .on_message_complete = on_message_complete,
 };
 
-void http_reader_init(http_reader *r, size_t max_body_bytes, http_budget *budget)
+void http_reader_init(http_reader *r, size_t max_body_bytes, byte_budget *budget)
 {
     memset(r, 0, sizeof *r);
     r->max_body_bytes = r->body_limit = max_body_bytes;
@@ -231,6 +237,11 @@ void http_reader_init(http_reader *r, size_t max_body_bytes, http_budget *budget
 void http_reader_limit_body(http_reader *r, size_t max_bytes)
 {
     r->body_limit = max_bytes < r->body_limit ? max_bytes : r->body_limit;
+}
+
+void http_reader_allow_body(http_reader *r, size_t max_bytes)
+{
+    r->body_limit = max_bytes > r->body_limit ? max_bytes : r->body_limit;
 }
 
 bool http_reader_fits(const http_reader *r)
@@ -256,11 +267,18 @@ void http_reader_drop_body(http_reader *r)
     buf_release(&r->request.body);
 }
 
+held_bytes *http_reader_take_body(http_reader *r)
+{
+    buf *body = &r->request.body;
+    return held_bytes_new(body, r->budget, body->len);
+}
+
 void http_reader_release(http_reader *r)
 {
     if (r && r->budget) {
         http_reader_drop_body(r);
         buf_release(&r->request.path);
+        buf_release(&r->request.query);
         buf_release(&r->request.values);
     }
 }
@@ -269,6 +287,7 @@ void http_reader_next(http_reader *r)
 {
     http_reader_drop_body(r);
     buf_release(&r->request.path);
+    buf_release(&r->request.query);
     buf_release(&r->request.values); /* an idle connection keeps nothing of them */
     memset(&r->request, 0, sizeof r->request);
     r->body_limit = r->max_body_bytes;

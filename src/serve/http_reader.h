@@ -11,7 +11,7 @@
  * keys counts would be a guess); of several `accept` the first counts.
  *
  * Limits: target HTTP_MAX_TARGET_BYTES (414), header block 80 KiB (http_parser's own, 431), the value of a kept
- * header HTTP_MAX_VALUE_BYTES (431), body max_body_bytes (413: see http_reader_fits), the bodies of all readers together http_budget (429). Refused too: other versions than 1.x
+ * header HTTP_MAX_VALUE_BYTES (431), body max_body_bytes (413: see http_reader_fits), the bodies of all readers together a byte_budget (429). Refused too: other versions than 1.x
  * (505), HTTP/1.1 without exactly one Host, Content-Length together with Transfer-Encoding (400). An Upgrade is
  * ignored, as RFC 9110 allows.
  *
@@ -26,6 +26,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "serve/held_bytes.h"
 
 #define HTTP_MAX_TARGET_BYTES 8192
 #define HTTP_SKIP_BYTES       ((uint64_t)64 << 10) /* of a refused body */
@@ -48,10 +49,6 @@ enum {
 
 typedef enum http_step { HTTP_STEP_MORE, HTTP_STEP_HEAD, HTTP_STEP_DONE, HTTP_STEP_BAD } http_step;
 
-typedef struct http_budget { /* bytes of bodies that all readers together hold; one thread */
-    size_t used, max;
-} http_budget;
-
 typedef struct http_fault {
     int status;          /* the HTTP status to answer with */
     const char *message; /* static, one line */
@@ -60,6 +57,7 @@ typedef struct http_fault {
 typedef struct http_request { /* whole from HTTP_STEP_HEAD (the body: HTTP_STEP_DONE) to http_reader_next */
     enum http_method method;
     buf path;        /* the target without query */
+    buf query;       /* what follows its '?' */
     int minor;       /* of the version: 1.minor */
     bool keep_alive; /* what version and Connection ask for */
     bool has_body;   /* a body follows the headers (it may turn out empty if chunked) */
@@ -83,9 +81,9 @@ typedef struct http_reader {
     http_parser parser;
     http_step stop; /* why the parser was paused */
     size_t max_body_bytes;
-    size_t body_limit;       /* of the current request: at most max_body_bytes */
+    size_t body_limit;       /* of the current request */
     uint64_t content_length; /* of the current request; 0 = none, or chunks */
-    http_budget *budget;     /* borrowed */
+    byte_budget *budget;     /* borrowed: what the bodies of all readers together take */
     bool started;            /* a byte of the current request was seen */
     bool skip_body;
     unsigned n_hosts;
@@ -96,13 +94,16 @@ typedef struct http_reader {
     char name[HTTP_NAME_BYTES], value[HTTP_VALUE_BYTES]; /* of the current header; cut */
 } http_reader;
 
-void http_reader_init(http_reader *r, size_t max_body_bytes, http_budget *budget);
+void http_reader_init(http_reader *r, size_t max_body_bytes, byte_budget *budget);
 void http_reader_release(http_reader *r);
 /* Reads up to n bytes and returns how many it took; *step tells why it stopped (HTTP_STEP_MORE: all taken).
  */
 size_t http_reader_push(http_reader *r, const char *data, size_t n, http_step *step);
 void http_reader_limit_body(http_reader *r,
                             size_t max_bytes); /* at HTTP_STEP_HEAD: a lower one, for this body */
+/* At HTTP_STEP_HEAD: this body may be longer than max_body_bytes. Of the budget it gets only what is free in its first
+ * half: the other one is for common bodies. */
+void http_reader_allow_body(http_reader *r, size_t max_bytes);
 /* At HTTP_STEP_HEAD: false if Content-Length tells that the body passes its limit. Who goes on then gets
  * HTTP_STEP_BAD at its first byte. */
 bool http_reader_fits(const http_reader *r);
@@ -110,7 +111,9 @@ bool http_reader_fits(const http_reader *r);
 bool http_reader_may_skip(const http_reader *r);
 void http_reader_skip_body(http_reader *r); /* what comes of this body is read, not kept */
 void http_reader_drop_body(http_reader *r); /* gives back the memory and the budget of the body */
-void http_reader_next(http_reader *r);      /* forgets the request; the next one may be pushed */
+/* The body with its place in the budget, the caller's from here on; NULL: no memory. */
+held_bytes *http_reader_take_body(http_reader *r);
+void http_reader_next(http_reader *r); /* forgets the request; the next one may be pushed */
 /* A byte of the current request was seen. */
 bool http_reader_started(const http_reader *r);
 

@@ -2,6 +2,7 @@
 #include <event2/buffer.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #include "serve/http_int.h"
@@ -91,6 +92,17 @@ void http_conn_on_slow(http_conn *c, void (*slow)(void *ctx, bool is_slow), void
     c->slow_ctx = ctx;
 }
 
+static void put_body(http_conn *c, const http_reply *reply)
+{
+    if (c->bare) {
+        held_bytes_free(reply->held);
+    } else if (!reply->held) {
+        put_bytes(c, reply->body, reply->body_len);
+    } else if (!held_bytes_send(reply->held, output(c))) {
+        conn_doom(c);
+    }
+}
+
 void http_conn_reply(http_conn *c, const http_reply *reply)
 {
     assert(!c->answered && !c->streaming);
@@ -102,16 +114,17 @@ void http_conn_reply(http_conn *c, const http_reply *reply)
     if (reply->retry_after_s > 0) {
         put(c, "Retry-After: %d\r\n", reply->retry_after_s);
     }
+    if (reply->headers) {
+        put_bytes(c, reply->headers, strlen(reply->headers));
+    }
     if (reply->status == 401) { /* RFC 9110, 15.5.2 */
         put(c, "WWW-Authenticate: Bearer\r\n");
     }
     if (reply->status != 204) {
-        put(c, "Content-Length: %zu\r\n", reply->body_len);
+        put(c, "Content-Length: %zu\r\n", reply->held ? reply->held->bytes.len : reply->body_len);
     }
     put(c, "\r\n");
-    if (!c->bare) {
-        put_bytes(c, reply->body, reply->body_len);
-    }
+    put_body(c, reply);
     c->bytes_out = conn_unsent(c) - before;
     conn_answered(c);
 }

@@ -14,7 +14,6 @@ http_config http_config_default(void)
         .write_s = 60,
         .linger_s = 10,
         .max_unsent = (size_t)4 << 20,
-        .body_budget = (size_t)256 << 20,
         .pause_at = (size_t)256 << 10,
         .continue_at = (size_t)128 << 10,
     };
@@ -24,7 +23,7 @@ static status check(const http_config *cfg, err *e)
 {
     bool times =
         cfg->head_s > 0 && cfg->body_s > 0 && cfg->idle_s > 0 && cfg->write_s > 0 && cfg->linger_s > 0;
-    bool sizes = cfg->max_connections > 0 && cfg->body_budget > 0 && cfg->continue_at > 0 &&
+    bool sizes = cfg->max_connections > 0 && (!cfg->bodies || cfg->bodies->max > 0) && cfg->continue_at > 0 &&
                  cfg->continue_at <= cfg->pause_at && cfg->pause_at < cfg->max_unsent;
     return times && sizes ? ST_OK
                           : err_set(e, ST_INVALID_FIELD, NULL, "the limits of the HTTP server make no sense");
@@ -43,7 +42,8 @@ status http_server_open(struct event_base *base, const http_config *cfg, http_se
     s->cfg = *cfg;
     s->base = base;
     s->watch_fd = -1;
-    s->budget.max = cfg->body_budget;
+    s->own_bodies.max = HTTP_BODY_BUDGET;
+    s->bodies = cfg->bodies ? cfg->bodies : &s->own_bodies;
     st = exchange_init(e);
     if (st == ST_OK) {
         st = watch_open(s, e);

@@ -170,6 +170,11 @@ static uint64_t n_cancelled(const metric_model *m)
     return m->cancelled;
 }
 
+static uint64_t n_sessions(const metric_model *m)
+{
+    return m->sessions;
+}
+
 static uint64_t n_starts(const metric_model *m)
 {
     return m->starts;
@@ -183,6 +188,7 @@ static const struct {
     {"hearth_requests_running", "gauge", "Requests that are with the worker.", n_running},
     {"hearth_requests_queued", "gauge", "Requests that wait in the daemon.", n_queued},
     {"hearth_cancelled_total", "counter", "Requests that were given up or cancelled.", n_cancelled},
+    {"hearth_sessions_open", "gauge", "Named sessions.", n_sessions},
     {"hearth_worker_starts_total", "counter", "Worker processes started.", n_starts},
 };
 

@@ -20,19 +20,29 @@
 #include "wire/status_page.h"
 
 /* X(name, path): the routes as a label; METRIC_ROUTE_other is everything else. */
-#define METRIC_ROUTE_LIST(X)             \
-    X(other, "other")                    \
-    X(completions, "/v1/completions")    \
-    X(chat, "/v1/chat/completions")      \
-    X(responses, "/v1/responses")        \
-    X(models, "/v1/models")              \
-    X(model, "/v1/models/{id}")          \
-    X(request, "/v1/requests/{id}")      \
-    X(tokenize, "/tokenize")             \
-    X(detokenize, "/detokenize")         \
-    X(apply_template, "/apply-template") \
-    X(health, "/health")                 \
-    X(ready, "/ready")                   \
+#define METRIC_ROUTE_LIST(X)                        \
+    X(other, "other")                               \
+    X(completions, "/v1/completions")               \
+    X(chat, "/v1/chat/completions")                 \
+    X(responses, "/v1/responses")                   \
+    X(models, "/v1/models")                         \
+    X(model, "/v1/models/{id}")                     \
+    X(request, "/v1/requests/{id}")                 \
+    X(sessions, "/v1/sessions")                     \
+    X(session, "/v1/sessions/{id}")                 \
+    X(session_reset, "/v1/sessions/{id}/reset")     \
+    X(session_prewarm, "/v1/sessions/{id}/prewarm") \
+    X(session_save, "/v1/sessions/{id}/save")       \
+    X(session_restore, "/v1/sessions/{id}/restore") \
+    X(session_drop, "/v1/sessions/{id}/drop")       \
+    X(session_probe, "/v1/sessions/{id}/probe")     \
+    X(session_export, "/v1/sessions/{id}/export")   \
+    X(session_import, "/v1/sessions/{id}/import")   \
+    X(tokenize, "/tokenize")                        \
+    X(detokenize, "/detokenize")                    \
+    X(apply_template, "/apply-template")            \
+    X(health, "/health")                            \
+    X(ready, "/ready")                              \
     X(metrics, "/metrics")
 
 typedef enum metric_route {
@@ -82,6 +92,7 @@ typedef struct metric_model { /* one model, as its service knows it */
     bool ready;
     uint64_t running, queued;
     uint64_t cancelled;
+    uint64_t sessions; /* named ones, of all keys */
     uint64_t starts;
     uint64_t deaths[WORKER_CAUSE_COUNT];
     uint64_t page[STATUS_ROW_TOKENS_RESTORED + 1]; /* rows of its status page */

@@ -40,14 +40,18 @@
 #define SERVICE_MAX_JOB_ID      71         /* bytes */
 
 typedef struct model_service model_service;
+struct held_bytes;
 struct status_snapshot; /* wire/status_page.h */
 struct service_entry;
 
 typedef struct service_job {
     /* The owner's: set before submit, whole until the job has ended. */
     char id[SERVICE_MAX_JOB_ID + 1]; /* unique in the daemon: the `id` of the line */
-    buf line;     /* owned: the multiplexed line with its '\n', without deadline_ms (the service appends
+    buf line; /* owned: the multiplexed line with its '\n', without deadline_ms (the service appends
                              what remains); given back once the worker has it or the job has ended */
+    struct held_bytes
+        *behind;  /* owned: the attachment that the line announces; goes with the line, but is not counted in
+                                  any limit here: it has its own budget. NULL = none */
     uint32_t key; /* whose turn: index of the API key, 0 = anonymous */
     uint64_t
         deadline_ns; /* 0 = none. The service watches it while the job waits (on_lost ST_TIMEOUT), and that

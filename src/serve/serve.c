@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "serve/api.h"
 #include "serve/http.h"
+#include "serve/session_routes.h"
 
 /* The stop: up to drain_ms for replies, then they are ended; then clients get FLUSH_MS for their last bytes and workers
  * their stop_grace_ms, and whatever is left after LAST_MS is cut. */
@@ -31,6 +32,7 @@ typedef struct serve_daemon {
     request_table *requests;
     session_desk *sessions;
     metrics metrics;
+    byte_budget bodies, downloads; /* outlive the event base: see held_bytes.h */
     bool announced;
     bool stopping, cut;
     uint64_t stop_ns, stopped_ns; /* since when it stops; since when no worker is left, 0 = not yet */
@@ -88,6 +90,7 @@ static void on_changed(void *ctx, model_service *changed)
 {
     serve_daemon *d = ctx;
     size_t n_ready = 0, n_failed = 0;
+    session_desk_look(d->sessions, changed);
     if (d->announced || d->stopping) {
         return;
     }
@@ -148,6 +151,7 @@ static status open_http(serve_daemon *d, err *e)
     http.port = d->cfg->port;
     http.unix_path = d->cfg->unix_path;
     http.max_body_bytes = d->cfg->max_body_bytes;
+    http.bodies = &d->bodies;
     http.write_s = d->cfg->slow_reader_s + WRITE_MORE_S;
     http.handler = (http_handler){api_head, api_request, &d->api};
     http.on_exchange = api_exchange;
@@ -186,6 +190,7 @@ static status open_all(serve_daemon *d, err *e)
                            .keys = d->keys,
                            .requests = d->requests,
                            .sessions = d->sessions,
+                           .downloads = &d->downloads,
                            .metrics = &d->metrics,
                            .keepalive_ms = d->cfg->sse_keepalive_ms,
                            .keepalive_kind = d->cfg->sse_keepalive_kind,
@@ -229,7 +234,11 @@ serve_config serve_config_default(void)
 int serve_run(const serve_config *cfg)
 {
     err e;
-    serve_daemon d = {.cfg = cfg, .clock = cfg->clock ? cfg->clock : clock_system(), .rc = 1};
+    serve_daemon d = {.cfg = cfg,
+                      .clock = cfg->clock ? cfg->clock : clock_system(),
+                      .bodies = {.max = HTTP_BODY_BUDGET},
+                      .downloads = {.max = SESSION_DOWNLOADS},
+                      .rc = 1};
     struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
     event_set_mem_functions(mem_alloc, mem_realloc, mem_free);
     sigaction(SIGPIPE, &ignore, &before); /* a client or worker that is gone is an error of write */

@@ -26,6 +26,13 @@ static frame_sort sort_of(frame_kind kind)
     case FRAME_OPENED:
     case FRAME_CLOSED:
     case FRAME_RESET:
+    case FRAME_PREWARMED:
+    case FRAME_PROBE:
+    case FRAME_EXPORT:
+    case FRAME_IMPORT:
+    case FRAME_SAVED:
+    case FRAME_RESTORED:
+    case FRAME_DROPPED:
         return SORT_ANSWER;
     case FRAME_READY:
     case FRAME_UNKNOWN:

@@ -3,6 +3,7 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "serve/held_bytes.h"
 #include "serve/model_service_int.h"
 
 #define MEAN_WEIGHT 0.2 /* of the newest job in the mean time */
@@ -66,6 +67,13 @@ static void leave_place(model_service *s, service_entry *en)
     list_remove(s, en);
 }
 
+static void release_text(service_job *job)
+{
+    buf_release(&job->line);
+    held_bytes_free(job->behind);
+    job->behind = NULL;
+}
+
 static void forget(model_service *s, service_entry *en)
 {
     service_entry **at = &s->hash[bucket(en->id, en->id_len)];
@@ -79,7 +87,7 @@ static void forget(model_service *s, service_entry *en)
     }
     if (en->job) {
         en->job->entry = NULL;
-        buf_release(&en->job->line);
+        release_text(en->job);
     }
     mem_free(en);
 }
@@ -185,6 +193,10 @@ static void send_entry(model_service *s, service_entry *en)
         s->n_full += !en->light;
         s->n_lines++;
         worker_conn_write(s->conn, job->line.data, job->line.len);
+        if (job->behind) {
+            worker_conn_write_held(s->conn, job->behind);
+            job->behind = NULL;
+        }
         buf_release(&job->line);
         if (en->paused) {
             service_put_op(s, en, WIRE_PAUSE);
@@ -237,7 +249,7 @@ static service_job *give_up(service_entry *en)
     service_job *job = en->job;
     en->job = NULL;
     job->entry = NULL;
-    buf_release(&job->line);
+    release_text(job);
     return job;
 }
 

@@ -56,10 +56,24 @@ status session_desk_put_name(const session_desk *s, uint32_t key, const char *na
 }
 
 /* Nothing lives on without a process, and one that is being started knows of no session. */
-static bool has_worker(const model_service *m)
+bool session_desk_has_worker(const model_service *m)
 {
     service_state state = service_state_now(m);
     return state == SERVICE_READY || state == SERVICE_STALLED;
+}
+
+void session_desk_look(session_desk *s, const model_service *m)
+{
+    service_state state = service_state_now(m);
+    if (state != SERVICE_RESTARTING && state != SERVICE_FAILED) {
+        return;
+    }
+    for (session_row *r = session_table_each(s->table, NULL); r; r = session_table_each(s->table, r)) {
+        if (r->model == m) {
+            r->tokens = 0;
+            r->dirty = false;
+        }
+    }
 }
 
 /*
@@ -85,18 +99,30 @@ static void let_go(session_desk *s, session_row *row, session_hold how, bool use
     watch_idle(s);
 }
 
+void session_desk_let_go(session_desk *s, session_row *row)
+{
+    let_go(s, row, SESSION_OP, false);
+}
+
+void session_desk_forget(session_desk *s, session_row *row)
+{
+    session_table_hold(s->table, row, SESSION_OP);
+    row->opened = false;
+    row->tokens = 0;
+    row->dirty = false;
+    session_table_release(s->table, row, SESSION_OP, false, now_ns(s));
+}
+
 /* False: not now. */
 static bool end_session(session_desk *s, session_row *row)
 {
     err e;
     wire_request q = wire_request_default(WIRE_SESSION_CLOSE);
-    if (!has_worker(row->model)) {
-        session_table_hold(s->table, row, SESSION_OP);
-        row->opened = false;
-        session_table_release(s->table, row, SESSION_OP, false, now_ns(s));
+    if (!session_desk_has_worker(row->model)) {
+        session_desk_forget(s, row);
         return true;
     }
-    if (session_desk_ask(s, row->model, row->key, row, &q, NULL, NULL, &e) != ST_OK) {
+    if (session_desk_ask(s, row->model, row->key, row, &q, NULL, NULL, NULL, &e) != ST_OK) {
         log_emit(LOG_WARN, "serve", "event=session_not_closed model=\"%s\" error=\"%s\"",
                  service_id(row->model), e.msg);
         return false;
@@ -133,6 +159,10 @@ static void learn(session_row *row, wire_op op, const frame *f)
         row->opened = row->opened || f->session.known;
         row->tokens = f->session.tokens;
         row->dirty = f->session.dirty;
+    } else if (f->kind == FRAME_IMPORT || f->kind == FRAME_RESTORED) {
+        row->opened = true;
+        row->tokens = f->extent.tokens;
+        row->dirty = row->dirty && f->kind == FRAME_IMPORT;
     } else if (f->kind == FRAME_RESET || f->kind == FRAME_CLOSED) {
         row->opened = f->kind == FRAME_RESET;
         row->tokens = 0;
@@ -150,6 +180,7 @@ static void ask_free(ask *a)
         a->next->prev = a->prev;
     }
     buf_release(&a->job.line);
+    held_bytes_free(a->job.behind);
     mem_free(a);
 }
 
@@ -162,6 +193,9 @@ static void ask_end(ask *a, const frame *f, const err *lost)
         learn(a->row, a->op, f);
     } else if (a->row && closing && lost->code != ST_NOMEM) {
         a->row->opened = false; /* its worker has gone, and the session with it */
+    }
+    if (a->row && used) {
+        a->row->used_ns = now_ns(a->of);
     }
     if (a->answer) {
         a->answer(a->ctx, a->row, f, lost);
@@ -187,6 +221,7 @@ static status put_line(session_desk *s, ask *a, wire_request *q)
     buf name = {0};
     status st = ST_OK;
     q->id = (wire_string){a->job.id, strlen(a->job.id)};
+    q->attach_bytes = a->job.behind ? a->job.behind->bytes.len : 0;
     if (a->row) {
         st = session_desk_put_name(s, a->row->key, a->row->name, &name);
         q->session_id = (wire_string){buf_str(&name), name.len};
@@ -202,10 +237,11 @@ static status put_line(session_desk *s, ask *a, wire_request *q)
 }
 
 status session_desk_ask(session_desk *s, model_service *m, uint32_t key, session_row *row, wire_request *q,
-                        session_answer_fn answer, void *ctx, err *e)
+                        held_bytes *behind, session_answer_fn answer, void *ctx, err *e)
 {
     ask *a = mem_calloc(1, sizeof *a);
     if (!a) {
+        held_bytes_free(behind);
         return err_set(e, ST_NOMEM, NULL, "out of memory");
     }
     a->of = s;
@@ -220,6 +256,7 @@ status session_desk_ask(session_desk *s, model_service *m, uint32_t key, session
     s->asks = a;
     snprintf(a->job.id, sizeof a->job.id, "session.%llx",
              (unsigned long long)request_table_serial(s->cfg.requests));
+    a->job.behind = behind;
     a->job.key = key;
     a->job.light = true;
     a->job.on_frame = on_frame;
@@ -237,6 +274,18 @@ status session_desk_ask(session_desk *s, model_service *m, uint32_t key, session
         session_table_hold(s->table, row, SESSION_OP);
     }
     return st;
+}
+
+status session_desk_open(session_desk *s, model_service *m, uint32_t key, const char *name, session_row **out,
+                         err *e)
+{
+    session_row *row = session_table_find(s->table, key, m, name, NULL);
+    if (!row) {
+        return session_table_add(s->table, key, m, name, SESSION_OP, now_ns(s), out, e);
+    }
+    session_table_hold(s->table, row, SESSION_OP);
+    *out = row;
+    return ST_OK;
 }
 
 /*
@@ -271,8 +320,8 @@ void session_desk_end(session_desk *s, session_row *row, const session_turn_end 
         row->dirty = end->dirty;
         row->tokens = end->tokens >= 0 ? end->tokens : row->tokens;
     }
-    if (end->opened && row->n_turns == 1 && has_worker(row->model)) {
-        session_desk_ask(s, row->model, row->key, row, &q, NULL, NULL,
+    if (end->opened && row->n_turns == 1 && session_desk_has_worker(row->model)) {
+        session_desk_ask(s, row->model, row->key, row, &q, NULL, NULL, NULL,
                          &e); /* if not: as far as it is known */
     }
     let_go(s, row, SESSION_TURN, true);

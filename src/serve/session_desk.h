@@ -16,6 +16,7 @@
 
 #include <event2/event.h>
 
+#include "serve/held_bytes.h"
 #include "serve/keys.h"
 #include "serve/model_service.h"
 #include "serve/request_table.h"
@@ -41,6 +42,10 @@ const session_table *session_desk_table(const session_desk *s);
 int session_desk_retry_s(const session_desk *s, uint32_t key);
 /* Appends what the worker calls a session. */
 status session_desk_put_name(const session_desk *s, uint32_t key, const char *name, buf *out);
+/* Whether a process is there that may hold sessions of the model. */
+bool session_desk_has_worker(const model_service *m);
+/* The service's state has changed: without a worker nothing is held any more. */
+void session_desk_look(session_desk *s, const model_service *m);
 
 /*
  * A turn. Begun: *row is held; *priority becomes that in the daemon's queue: never above that of an earlier turn that
@@ -58,11 +63,17 @@ void session_desk_end(session_desk *s, session_row *row, const session_turn_end 
 /*
  * An op. The row (NULL: it is about none) is held from now until `answer` has returned, which is called once, from the
  * loop: with the worker's frame (which may be an error), or with why there is none. The row knows of it by then. It
- * may be NULL. Of q all is set but its id, its session_id is that of the row if there is one. On an error nothing was
- * done and nothing is called.
+ * may be NULL. Of q all is set but its id, its session_id is that of the row if there is one, and its attachment
+ * is `behind` (taken whatever happens; NULL = none). On an error nothing was done and nothing is called.
  */
 typedef void (*session_answer_fn)(void *ctx, session_row *row, const frame *f, const err *lost);
 status session_desk_ask(session_desk *s, model_service *m, uint32_t key, session_row *row, wire_request *q,
-                        session_answer_fn answer, void *ctx, err *e);
+                        held_bytes *behind, session_answer_fn answer, void *ctx, err *e);
+/* A row that an op may make: found, or new and known to nobody; held as by an op, until session_desk_let_go. */
+status session_desk_open(session_desk *s, model_service *m, uint32_t key, const char *name, session_row **out,
+                         err *e);
+void session_desk_let_go(session_desk *s, session_row *row);
+/* Ends it without asking its worker, which has gone. */
+void session_desk_forget(session_desk *s, session_row *row);
 
 #endif

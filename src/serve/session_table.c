@@ -201,7 +201,7 @@ uint64_t session_table_due_ns(const session_table *t)
 
 uint64_t session_row_end_ns(const session_table *t, const session_row *r)
 {
-    return r->idle ? end_of(t, r) : UINT64_MAX;
+    return r->n_turns == 0 ? end_of(t, r) : UINT64_MAX;
 }
 
 uint64_t session_table_room_ns(const session_table *t, uint32_t key)
@@ -217,6 +217,11 @@ uint64_t session_table_room_ns(const session_table *t, uint32_t key)
 /*
  * All of them.
  */
+session_row *session_table_each(const session_table *t, const session_row *r)
+{
+    return r ? r->next : t->first;
+}
+
 session_row *session_table_next(const session_table *t, uint32_t key, const session_row *r)
 {
     session_row *next = r ? r->next : t->first;

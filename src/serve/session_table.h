@@ -74,11 +74,12 @@ bool session_table_release(session_table *t, session_row *r, session_hold how, b
 session_row *session_table_expired(const session_table *t, uint64_t now_ns);
 uint64_t session_table_due_ns(
     const session_table *t); /* when the next one's is; UINT64_MAX = nothing is idle */
-uint64_t session_row_end_ns(const session_table *t,
-                            const session_row *r); /* of an idle one; UINT64_MAX: it is held */
+uint64_t session_row_end_ns(const session_table *t, const session_row *r); /* UINT64_MAX: a turn holds it */
 /* When a place for the key becomes free by itself; UINT64_MAX = nothing of it is idle. */
 uint64_t session_table_room_ns(const session_table *t, uint32_t key);
 
+/* All rows one after another, the oldest first; r NULL: the first. */
+session_row *session_table_each(const session_table *t, const session_row *r);
 /* The key's rows one after another, the oldest first; r NULL: the first. */
 session_row *session_table_next(const session_table *t, uint32_t key, const session_row *r);
 size_t session_table_count(const session_table *t, const struct model_service *model); /* of all keys */

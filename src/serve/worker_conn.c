@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "serve/held_bytes.h"
 #include "serve/worker_proc.h"
 #include "wire/line.h"
 
@@ -312,6 +313,18 @@ void worker_conn_write(worker_conn *c, const char *lines, size_t n)
         return;
     }
     c->n_written += n;
+}
+
+void worker_conn_write_held(worker_conn *c, held_bytes *h)
+{
+    size_t n = h->bytes.len;
+    if (c->state != CONN_RUNNING || !c->to) {
+        held_bytes_free(h);
+    } else if (!held_bytes_send(h, bufferevent_get_output(c->to))) {
+        worker_conn_kill(c, WORKER_NO_MEMORY, "no memory for an attachment to the worker");
+    } else {
+        c->n_written += n;
+    }
 }
 
 uint64_t worker_conn_written(const worker_conn *c)

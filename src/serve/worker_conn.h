@@ -39,6 +39,7 @@ typedef struct worker_conn_config { /* borrowed until worker_conn_free */
 } worker_conn_config;
 
 typedef struct worker_conn worker_conn;
+struct held_bytes;
 
 status worker_conn_open(struct event_base *base, const worker_conn_config *cfg, worker_conn **out, err *e);
 void worker_conn_free(worker_conn *c); /* kills what is left, and waits for it; no call */
@@ -46,6 +47,8 @@ void worker_conn_free(worker_conn *c); /* kills what is left, and waits for it; 
 status worker_conn_start(worker_conn *c, err *e);
 /* One or more whole lines. Without memory, and of a worker that is lost, nothing is sent; the former loses it. */
 void worker_conn_write(worker_conn *c, const char *lines, size_t n);
+/* The attachment behind the line just written; taken. As above. */
+void worker_conn_write_held(worker_conn *c, struct held_bytes *h);
 uint64_t worker_conn_written(const worker_conn *c); /* bytes, to this worker */
 uint64_t worker_conn_taken(const worker_conn *c);   /* those of them that have left for the worker's stdin */
 /* Notes why (unless something was noted before) without doing anything. */

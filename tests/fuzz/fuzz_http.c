@@ -80,7 +80,7 @@ static void take(trail *t, http_reader *r, http_step step)
 static trail cut(const char *data, size_t size, size_t piece)
 {
     trail t = {0};
-    http_budget budget = {.max = MAX_BODY};
+    byte_budget budget = {.max = MAX_BODY};
     http_reader r;
     http_reader_init(&r, MAX_BODY, &budget);
     for (size_t begin = 0; begin < size && !t.lost; begin += piece) {

@@ -218,7 +218,7 @@ static void command(const char *line)
         for (const waiting *w = list.next; w != &list; w = w->next) {
             n++;
         }
-        printf("stats %zu %zu %zu\n", http_server_n_connections(server), n, server->budget.used);
+        printf("stats %zu %zu %zu\n", http_server_n_connections(server), n, server->bodies->used);
     }
 }
 
@@ -244,6 +244,7 @@ static void on_stdin(evutil_socket_t fd, short what, void *ctx)
 
 static bool set_number(http_config *cfg, const char *name, size_t value)
 {
+    static byte_budget bodies = {.max = HTTP_BODY_BUDGET};
     const struct {
         const char *name;
         size_t *size;
@@ -257,10 +258,11 @@ static bool set_number(http_config *cfg, const char *name, size_t value)
         {"write_s", NULL, &cfg->write_s},
         {"linger_s", NULL, &cfg->linger_s},
         {"max_unsent", &cfg->max_unsent, NULL},
-        {"body_budget", &cfg->body_budget, NULL},
+        {"body_budget", &bodies.max, NULL},
         {"pause_at", &cfg->pause_at, NULL},
         {"continue_at", &cfg->continue_at, NULL},
     };
+    cfg->bodies = &bodies;
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         if (strcmp(fields[i].name, name) == 0) {
             if (fields[i].size) {

@@ -1,16 +1,27 @@
 #!/usr/bin/python3
-"""session_script.py Turns|Owners|Idle SERVE_MAIN: named sessions from outside, around stub_worker.py. Standard library only.
+"""session_script.py Turns|Owners|Idle|Routes|Ranges SERVE_MAIN: named sessions from outside, around stub_worker.py. Standard library only.
 Exit 1 if a test fails. The table is in test_session_table.c, the fields in fields_script.py."""
 import hashlib
+import http.client
 import json
+import socket
 import tempfile
+import time
 import unittest
 
-from serve_rig import GROUP, Daemon, events, until
+from serve_rig import GROUP, Daemon, events, read_all, until
+
+MIB = 1 << 20
+KIB = 1024  # bytes that the stub exports for a token
 
 
 def named(name, **more):
     return {"X-Hearth-Session": name, **more}
+
+
+def exported(start, count):
+    """What the stub gives, and takes, for a range."""
+    return f"{start} {count}\n".encode() + b"x" * (KIB * count)
 
 
 class Turns(unittest.TestCase):
@@ -110,6 +121,32 @@ class Owners(unittest.TestCase):
         self.assertEqual([x["session_id"] for x in lines], ["ann/mine", "bob/mine", "ann/mine"])
         self.assertEqual([x["cache_namespace"] for x in lines], ["ann", "bob", "ann"])
 
+    def test_unknown_and_anothers_are_the_same(self):
+        """Byte by byte, on every route."""
+        self.assertEqual(self.d.complete("say a", named("secret", **self.ann))[0], 200)
+        self.assertEqual(self.d.ask("POST", "/v1/sessions/secret/save", {"name": "secret"}, self.ann)[0], 200)
+
+        def raw(method, path, body=b""):
+            head = f"{method} {path} HTTP/1.1\r\nHost: h\r\nx-api-key: key-bob\r\nX-Request-Id: same\r\nContent-Length: {len(body)}"
+            s = self.d.raw(head.encode() + b"\r\nConnection: close\r\n\r\n" + body)
+            answer = [x for x in read_all(s).split(b"\r\n") if not x.startswith(b"Date")]
+            s.close()
+            self.assertEqual(answer[0], b"HTTP/1.1 404 Not Found", (method, path, answer))
+            self.assertEqual(json.loads(answer[-1])["error"]["code"], "unknown_id")
+            return answer
+
+        name = b'{"name": "secret"}'
+        for method, path, body in [("GET", "", b""), ("DELETE", "", b""), ("POST", "/reset", b""), ("POST", "/prewarm", b""),
+                                   ("POST", "/save", name), ("GET", "/probe", b""), ("GET", "/export?from=0&count=1", b"")]:
+            self.assertEqual(raw(method, "/v1/sessions/secret" + path, body), raw(method, "/v1/sessions/absent" + path, body))
+        for action in "restore", "drop":  # the names of what is saved are each key's own, too
+            path = f"/v1/sessions/secret/{action}"
+            self.assertEqual(raw("POST", path, name), raw("POST", path, b'{"name": "absent"}'))
+        self.assertNotIn("secret", [x["id"] for x in self.d.ask("GET", "/v1/sessions", headers=self.bob)[2]["data"]])
+        self.assertIn("secret", [x["id"] for x in self.d.ask("GET", "/v1/sessions", headers=self.ann)[2]["data"]])
+        self.assertEqual(self.d.ask("GET", "/v1/sessions/secret", headers=self.ann)[2]["tokens"], 8)
+        self.assertEqual(self.d.ask("GET", "/v1/sessions/secret")[0], 401)
+
     def test_caps_are_each_keys_own(self):
         with Daemon(keys=self.file.name, sessions=2, session_ttl=100000) as d:
             for name in "a", "b", "a":
@@ -151,6 +188,280 @@ class Idle(unittest.TestCase):
             self.assertEqual((answer[0], answer[2]["hearth"]["session_reset_reason"]), (200, "new"))
             self.assertEqual(d.complete("say a", named("b"))[0], 429)
             self.assertTrue(until(lambda: d.complete("say a", named("b"))[0] == 200))
+
+
+class Routes(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.d = Daemon()
+
+    @classmethod
+    def tearDownClass(cls):
+        rc, _ = cls.d.end()
+        assert rc == 0, rc
+
+    def one(self, path, status=200, method="GET", body=None):
+        got, _, answer = self.d.ask(method, "/v1/sessions" + path, body)
+        self.assertEqual(got, status, answer)
+        return answer
+
+    def test_life(self):
+        before = int(time.time())
+        self.d.complete("say a say b", named("life"))
+        answer = self.one("/life")
+        self.assertEqual(set(answer), {"id", "object", "model", "tokens", "dirty", "busy", "created", "last_used", "expires"})
+        self.assertEqual((answer["id"], answer["object"], answer["model"], answer["tokens"], answer["dirty"], answer["busy"]),
+                         ("life", "session", "stub", 9, False, False))
+        self.assertTrue(before - 1 <= answer["created"] <= answer["last_used"] <= time.time() + 1, answer)
+        self.assertTrue(3598 <= answer["expires"] - answer["last_used"] <= 3601, answer)
+        listed = {x["id"]: x for x in self.one("")["data"]}
+        self.assertEqual({k: v for k, v in listed["life"].items() if k not in ("created", "last_used", "expires")},
+                         {k: v for k, v in answer.items() if k not in ("created", "last_used", "expires")})
+        self.assertEqual(self.one("")["object"], "list")
+        self.assertEqual(self.one("/life/reset", method="POST")["tokens"], 0)
+        self.assertEqual(self.one("/life", method="DELETE"), {"id": "life", "object": "session", "deleted": True})
+        self.assertEqual(self.one("/life", 404)["error"]["code"], "unknown_id")
+        self.assertEqual(self.one("/life", 404, "DELETE")["error"]["code"], "unknown_id")
+        self.assertEqual(self.d.complete("say a", named("life"))[2]["hearth"]["session_reset_reason"], "new")
+
+    def test_dirty_and_busy(self):
+        c, r = self.d.stream("say a hang", named("cut", **{"X-Request-Id": "cut"}))
+        r.readline()
+        answer = self.one("/cut")
+        self.assertEqual((answer["busy"], answer["expires"]), (True, None))
+        self.d.ask("DELETE", "/v1/requests/cut")
+        self.assertEqual(events(r)[-1], "[DONE]")
+        c.close()
+        answer = self.one("/cut")
+        self.assertEqual((answer["dirty"], answer["busy"]), (True, False))
+        self.assertTrue(until(lambda: {x["id"]: x["dirty"] for x in self.one("")["data"]}["cut"]))
+        self.assertFalse(self.one("/cut/reset", method="POST")["dirty"])
+
+    def test_save_and_restore(self):
+        self.d.complete("say a", named("one"))
+        answer = self.one("/one/save", method="POST", body={"name": "monday-1"})
+        self.assertEqual((answer["saved"], answer["tokens"], answer["id"]), ("monday-1", 8, "one"))
+        self.assertTrue(self.d.saw(action="save", session_id="/one", name="0-monday-1"))
+        self.assertEqual(self.one("/two/restore", method="POST", body={"name": "monday-1"})["restored"], "monday-1")
+        self.assertEqual(self.one("/two")["tokens"], 8)
+        self.assertEqual(self.one("/three/restore", 404, "POST", {"name": "tuesday"})["error"]["code"], "unknown_id")
+        self.one("/three", 404)  # what was refused has made nothing
+        self.assertEqual(self.one("/nobody/drop", method="POST", body={"name": "monday-1"}),
+                         {"id": "nobody", "object": "session", "dropped": "monday-1"})
+        self.one("/nobody", 404)
+        self.one("/two/restore", 404, "POST", {"name": "monday-1"})
+        self.one("/one/drop", 404, "POST", {"name": "monday-1"})
+        for name in None, 5, "", ".a", "a/b", "a:b", "x" * 48, "../a":
+            error = self.one("/one/save", 400, "POST", {"name": name})["error"]
+            self.assertEqual((error["param"], error["code"]), ("name", "invalid_field"))
+        for body in {}, {"name": "a", "path": "/x"}, "[]", "":
+            self.one("/one/save", 400, "POST", body)
+
+    def test_prewarm_and_probe(self):
+        self.d.complete("say a say b say c", named("warm"))
+        answer = self.one("/warm/prewarm", method="POST", body={})
+        self.assertEqual((answer["prefilled"], answer["tokens"]), (2, 10))
+        answer = self.one("/warm/probe")
+        self.assertEqual([answer[k] for k in ("from", "count", "in_memory", "stored")], [0, 10, 10, 0])
+        answer = self.one("/warm/probe?from=3&count=5")
+        self.assertEqual([answer[k] for k in ("from", "count", "in_memory", "stored")], [3, 5, 5, 0])
+
+    def test_refused(self):
+        self.d.complete("say a", named("r"))
+        for path, param in [("/r/probe?from=-1", "from"), ("/r/probe?count=x", "count"), ("/r/probe?from=", "from"),
+                            ("/r/probe?from=9223372036854775808", "from"), ("/r/probe?from=1&from=2", "from"),
+                            ("/r/probe?form=1", "form"), ("/r?from=1", "from"), ("?from=1", "from"), ("/r/export?count=0", "count"),
+                            ("/r/export?from=8", "from"), ("/r/export?from=0&count=9", "count"), ("/r/probe?from=%zz", "from"),
+                            ("/r/export?from=1%00", "from")]:
+            self.assertEqual(self.one(path, 400)["error"]["param"], param, path)
+        for path, method, status in [("/r", "POST", 405), ("/r/export", "POST", 405), ("/r/import", "POST", 405), ("", "DELETE", 405),
+                                     ("/r/reset", "GET", 405), ("/r/nothing", "POST", 501), ("/r/reset/x", "POST", 501),
+                                     ("/", "GET", 501), ("//reset", "POST", 501)]:
+            self.one(path, status, method)
+        self.one("/r?model=other", 404)
+        self.assertEqual(self.one("/r/reset", 400, "POST", {"a": 1})["error"]["param"], "a")
+        self.one("/r/reset", 413, "POST", '{"a":"' + "x" * 5000 + '"}')
+        for name in "a%20b", "a%2Fb", "%", "%00", "x" * 129:
+            self.one("/" + name, 404)
+            self.assertEqual(self.one(f"/{name}/import", 400, "PUT", exported(0, 1))["error"]["param"], "session_id")
+
+    def test_escapes(self):
+        self.d.complete("say a", named("a:b"))
+        for name in "a:b", "a%3Ab", "%61%3ab":
+            self.assertEqual(self.one("/" + name)["id"], "a:b")
+        self.assertEqual(self.one("/a:b?model=st%75b")["model"], "stub")
+
+    def test_several_models(self):
+        worker = ["and", *self.d.process.args[-2:]]
+        with Daemon(*worker) as d:
+            for model in "stub", "stub-2":
+                self.assertEqual(d.complete("say a", named("both"), model=model)[0], 200)
+            d.complete("say a", named("second"), model="stub-2")
+            self.assertEqual(d.ask("GET", "/v1/sessions/both")[2]["error"]["param"], "model")
+            for model in "stub", "stub-2":
+                self.assertEqual(d.ask("GET", "/v1/sessions/both?model=" + model)[2]["model"], model)
+            self.assertEqual(d.ask("GET", "/v1/sessions/second")[2]["model"], "stub-2")
+            self.assertEqual(d.ask("GET", "/v1/sessions/second?model=stub")[0], 404)
+            self.assertEqual(d.ask("PUT", "/v1/sessions/third/import?model=stub-2", exported(0, 3))[2]["model"], "stub-2")
+            self.assertEqual(d.ask("PUT", "/v1/sessions/fourth/import", exported(0, 3))[2]["model"], "stub")
+            self.assertEqual([x["id"] for x in d.ask("GET", "/v1/sessions?model=stub-2")[2]["data"]], ["both", "second", "third"])
+            m = d.metrics()
+            self.assertEqual([m[f'hearth_sessions_open{{model="{x}"}}'] for x in ("stub", "stub-2")], [2, 3])
+
+    def test_the_worker_is_busy(self):
+        """FAILURES H2: GET says what was known before; the others wait."""
+        with Daemon("op_gate") as d:
+            d.complete("say a", named("s"))
+            self.assertEqual(d.ask("GET", "/v1/sessions/s")[2]["tokens"], 8)
+            c = http.client.HTTPConnection("127.0.0.1", d.port, timeout=60)
+            c.request("DELETE", "/v1/sessions/s")
+            self.assertTrue(d.saw(action="close"))
+            self.assertEqual(d.ask("GET", "/v1/sessions/s")[0], 200)
+            self.assertEqual(len(d.ask("GET", "/v1/sessions")[2]["data"]), 1)
+            d.gate.touch()
+            self.assertTrue(json.loads(c.getresponse().read())["deleted"])
+            c.close()
+            self.assertEqual(d.ask("GET", "/v1/sessions/s")[0], 404)
+
+    def test_worker_stands_still(self):
+        with Daemon(stall=100000) as d:
+            d.complete("say a", named("s"))
+            c, r = d.stream("say a freeze", named("t"))
+            r.readline()
+            self.assertEqual(d.ask("GET", "/v1/sessions/s")[2]["tokens"], 8)  # from memory
+            c.close()
+
+    def test_worker_that_died(self):
+        with Daemon(respawns=100) as d:
+            d.complete("say a", named("s"))
+            self.assertEqual(d.complete("die")[0], 503)
+            self.assertEqual(d.ask("GET", "/v1/sessions/s")[2]["tokens"], 0)
+            self.assertEqual(d.ask("GET", "/v1/sessions/s/export?count=1")[0], 404)
+            self.assertEqual(d.ask("DELETE", "/v1/sessions/s")[2]["deleted"], True)
+            self.assertEqual(d.ask("GET", "/v1/sessions/s")[0], 404)
+
+    def test_nonsense(self):
+        with Daemon("op_nonsense") as d:
+            d.complete("say a", named("s"))
+            for method, path, body in [("POST", "reset", None), ("GET", "export", None), ("PUT", "import", b"x"),
+                                       ("POST", "save", {"name": "a"})]:
+                self.assertEqual(d.ask(method, "/v1/sessions/s/" + path, body)[0], 500)
+            self.assertEqual(len(d.worker_pids()), 1)
+
+
+class Ranges(unittest.TestCase):
+    """Export and import."""
+
+    def put(self, d, name, data, headers=None):
+        return d.ask("PUT", f"/v1/sessions/{name}/import", data, headers)
+
+    def get(self, d, path):
+        c = http.client.HTTPConnection("127.0.0.1", d.port, timeout=60)
+        c.request("GET", "/v1/sessions/" + path)
+        r = c.getresponse()
+        data = r.read()
+        c.close()
+        return r, data
+
+    def test_there_and_back(self):
+        with Daemon() as d, Daemon() as other:
+            self.assertEqual(self.put(d, "a", exported(0, 100))[2]["tokens"], 100)
+            for query, start, count in ("?from=0&count=40", 0, 40), ("?from=40&count=60", 40, 60), ("", 0, 100), ("?from=99", 99, 1):
+                r, data = self.get(d, "a/export" + query)
+                self.assertEqual((r.status, data), (200, exported(start, count)))
+                self.assertEqual([r.headers["X-Hearth-" + k] for k in ("From", "Count", "Tokens")], [str(start), str(count), "100"])
+                self.assertEqual(r.headers["Content-Type"], "application/octet-stream")
+                self.assertTrue(r.headers["Content-Disposition"].startswith("attachment;"))
+                status, _, answer = self.put(other, "b", data)
+                self.assertEqual((status, answer["from"], answer["count"], answer["id"]), (200, start, count, "b"))
+            self.assertEqual(other.ask("GET", "/v1/sessions/b")[2]["tokens"], 100)
+            status, _, answer = self.put(other, "c", b"garbage")
+            self.assertEqual((status, answer["error"]["param"]), (400, "checksum"))
+            self.assertEqual(other.ask("GET", "/v1/sessions/c")[0], 404)
+            self.assertEqual(self.put(other, "b", b"")[0], 400)
+
+    def test_large(self):
+        """64 MiB are too much by a line here: the head of the stub's bytes."""
+        with Daemon(body=100000) as d:
+            n = 65535
+            data = exported(0, n)
+            self.assertEqual(self.put(d, "a", data)[2]["tokens"], n)
+            self.assertEqual(d.complete("x" * 200000)[0], 413)  # the limit of other routes stays
+            r, back = self.get(d, "a/export")
+            self.assertEqual((r.status, len(back), back == data), (200, len(data), True))
+            s = d.raw(f"PUT /v1/sessions/a/import HTTP/1.1\r\nHost: h\r\nContent-Length: {64 * MIB + 1}\r\n\r\n".encode())
+            self.assertTrue(s.recv(1000).startswith(b"HTTP/1.1 413 "))  # before a byte of it has come
+            s.close()
+            self.assertEqual(len(d.worker_pids()), 1)
+
+    def test_bodies_have_a_budget(self):
+        """Large ones leave room for the common ones."""
+        with Daemon(body=100000) as d:
+            slow = []
+            for _ in range(2):
+                s = d.raw(f"PUT /v1/sessions/a/import HTTP/1.1\r\nHost: h\r\nContent-Length: {64 * MIB}\r\n\r\n".encode())
+                s.sendall(b"x" * (64 * MIB - 1))
+                slow.append(s)
+            status = until(lambda: self.put(d, "b", exported(0, 1000))[0] == 429)
+            self.assertTrue(status)
+            self.assertEqual(d.complete("say a")[0], 200)
+            for s in slow:
+                s.close()
+            self.assertTrue(until(lambda: self.put(d, "b", exported(0, 1000))[0] == 200))
+
+    def test_downloads_have_a_budget(self):
+        """Until their clients have read them."""
+        with Daemon() as d:
+            self.put(d, "a", exported(0, 60000))
+            slow = [d.raw(b"GET /v1/sessions/a/export HTTP/1.1\r\nHost: h\r\n\r\n") for _ in range(4)]
+            for s in slow:
+                s.recv(10)
+            status, headers, answer = d.ask("GET", "/v1/sessions/a/export")
+            self.assertEqual((status, answer["error"]["code"], headers["Retry-After"]), (429, "queue_full", "1"))
+            slow.pop().close()
+            self.assertTrue(until(lambda: self.get(d, "a/export?count=5")[0].status == 200))
+            for s in slow:
+                s.close()
+
+    def test_client_leaves(self):
+        """In the middle of its body, while the worker works, and in the middle of the answer."""
+        with Daemon("op_gate") as d:
+            d.complete("say a", named("a"))
+            s = d.raw(b"PUT /v1/sessions/new/import HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 500000)
+            s.close()
+            waiting = []
+            for request in (b"GET /v1/sessions/a/export?count=8 HTTP/1.1\r\nHost: h\r\n\r\n",
+                            b"PUT /v1/sessions/b/import HTTP/1.1\r\nHost: h\r\nContent-Length: 2052\r\n\r\n" + exported(0, 2)):
+                waiting.append(d.raw(request))
+            self.assertTrue(d.saw(action="export"))
+            self.assertTrue(d.saw(action="import"))
+            for s in waiting:
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+                s.close()
+            self.assertTrue(until(lambda: sum(v for k, v in d.metrics().items() if k.startswith("hearth_clients_gone")) >= 2))
+            d.gate.touch()
+            self.assertTrue(until(lambda: d.ask("GET", "/v1/sessions/b")[2].get("tokens") == 2))  # it goes on without its client
+            self.assertEqual(d.ask("GET", "/v1/sessions/new")[0], 404)
+            self.put(d, "c", exported(0, 60000))
+            for _ in range(5):  # more than may be held at once
+                s = d.raw(b"GET /v1/sessions/c/export HTTP/1.1\r\nHost: h\r\n\r\n")
+                s.recv(1000)
+                s.close()
+                self.assertTrue(until(lambda: self.get(d, "c/export?count=1")[0].status == 200))
+            self.assertEqual(len(d.worker_pids()), 1)
+
+    def test_stop_in_the_middle(self):
+        """Everything that is under way goes with the daemon (a sanitizer sees what does not)."""
+        d = Daemon("op_gate", drain=0)
+        d.complete("say a", named("a"))
+        sockets = [d.raw(b"GET /v1/sessions/a/export?count=8 HTTP/1.1\r\nHost: h\r\n\r\n"),
+                   d.raw(b"PUT /v1/sessions/b/import HTTP/1.1\r\nHost: h\r\nContent-Length: 2052\r\n\r\n" + exported(0, 2)),
+                   d.raw(b"PUT /v1/sessions/b/import HTTP/1.1\r\nHost: h\r\nContent-Length: 60000000\r\n\r\n" + b"x" * 1000000)]
+        self.assertTrue(d.saw(action="export"))
+        self.assertTrue(d.saw(action="import"))
+        self.assertEqual(d.end()[0], 0)
+        for s in sockets:
+            s.close()
 
 
 if __name__ == "__main__":

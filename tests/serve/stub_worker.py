@@ -15,6 +15,8 @@ Every line it reads is appended to the file SEEN. MODEs:
   serial                        one request after the other; it reads nothing while one runs
   pipes BYTES                   makes its two pipes so small
   no_counters                   leaves the status page alone
+  op_gate                       ops on sessions but get wait until there is a file "gate" beside SEEN
+  op_nonsense                   ops on sessions but get and close are answered by {"text"}
   advice                        its model says how to sample it (one number of it is none)
 
 A prompt (of a chat: the last message) is a list of words, carried out in order, a cancel or pause is looked at between them:
@@ -37,7 +39,7 @@ A prompt (of a chat: the last message) is a list of words, carried out in order,
                                 ready and accepted frame; the answer of an op; an attachment; closes its stdout
 Text of the ops: tokenize gives an id for each word (its length), "wait SECONDS" or "gate" first waits; detokenize prints
 the ids; render prints its own request line. A session is its number of tokens: 7 and those said, of its last turn; a turn
-that is cancelled or has an error leaves it dirty.
+that is cancelled or has an error leaves it dirty. An export of N tokens from F on is the line "F N" and KIB bytes for each.
 """
 import fcntl
 import json
@@ -282,7 +284,82 @@ class Request:
             os.close(1)
 
 
-def answer_op(request):
+KIB = 1024
+saved = {}
+
+
+def export_session(request, reply, known):
+    start, count = request["from"], request["count"]
+    if start + count > known["tokens"]:
+        put({**reply, "error": f"count is {count}, but {known['tokens'] - start} tokens are there", "code": "invalid_field",
+             "field": "count"})
+        return
+    data = f"{start} {count}\n".encode() + b"x" * (KIB * count)
+    frame = {**reply, "export": {"session_id": request["session_id"], "from": start, "count": count, "tokens": known["tokens"]},
+             "attach": len(data)}
+    with lock:
+        view = memoryview((json.dumps(frame) + "\n").encode() + data)
+        while view:
+            view = view[os.write(1, view):]
+
+
+def import_session(request, reply, data):
+    head, _, rest = data.partition(b"\n")
+    start, count = (int(x) for x in head.split()) if head.replace(b" ", b"").isdigit() else (0, -1)
+    if len(rest) != count * KIB:
+        put({**reply, "error": "checksum does not match", "code": "invalid_field", "field": "checksum"})
+        return
+    name = request["session_id"]
+    known = sessions.setdefault(name, {"tokens": 0, "dirty": False})
+    known["tokens"] = max(known["tokens"], start + count)
+    put({**reply, "import": {"session_id": name, "from": start, "count": count, "tokens": known["tokens"]}})
+
+
+def session_op(request, data):
+    name, action, reply = request["session_id"], request["action"], {"id": request["id"]}
+    while "op_gate" in sys.argv and action != "get" and not os.path.exists(gate):
+        time.sleep(0.01)
+    known = sessions.get(name)
+    extent = {"session_id": name, "tokens": known["tokens"] if known else 0}
+    if "op_nonsense" in sys.argv and action not in ("get", "close"):
+        put({**reply, "text": "x"})
+    elif action == "get":
+        put({**reply, "session": {"session_id": name, "known": known is not None, "busy": False,
+                                  **(known or {"tokens": 0, "dirty": False})}})
+    elif action == "close":
+        sessions.pop(name, None)
+        put({**reply, "closed": True, "session_id": name})
+    elif action == "reset":
+        if known:
+            known.update(tokens=0, dirty=False)
+        put({**reply, "reset": True, "session_id": name})
+    elif action == "import":
+        import_session(request, reply, data)
+    elif action in ("restore", "drop"):
+        if request["name"] not in saved:
+            put({**reply, "error": f"{request['name']} is not saved", "code": "unknown_id", "field": "name"})
+            return
+        tokens = saved[request["name"]] if action == "restore" else saved.pop(request["name"])
+        if action == "restore":
+            sessions[name] = {"tokens": tokens, "dirty": False}
+        put({**reply, "restored" if action == "restore" else "dropped": {"session_id": name, "name": request["name"],
+                                                                         "tokens": tokens}})
+    elif not known:
+        put({**reply, "error": f"there is no session {name}", "code": "unknown_id", "session_id": name})
+    elif action == "save":
+        saved[request["name"]] = known["tokens"]
+        put({**reply, "saved": {**extent, "name": request["name"]}})
+    elif action == "prewarm":
+        put({**reply, "prewarmed": {**extent, "prefilled": 2}})
+    elif action == "probe":
+        start = request.get("from", 0)
+        count = request.get("count", known["tokens"] - start)
+        put({**reply, "probe": {**extent, "from": start, "count": count, "in_memory": count, "stored": 0}})
+    else:
+        export_session(request, reply, known)
+
+
+def answer_op(request, data):
     op, reply = request["op"], {"id": request["id"]}
     if op == "tokenize":
         words = request["text"].split()
@@ -305,18 +382,8 @@ def answer_op(request):
         text = request.get("text", "") or " ".join(m["content"] for m in request.get("messages", []))
         reply["count"] = len(text.split())
     elif op == "session":
-        name = request["session_id"]
-        known = sessions.get(name)
-        if request["action"] == "get":
-            reply["session"] = {"session_id": name, "known": known is not None, "busy": False,
-                                **(known or {"tokens": 0, "dirty": False})}
-        elif request["action"] == "close":
-            sessions.pop(name, None)
-            reply.update(closed=True, session_id=name)
-        else:
-            if known:
-                known.update(tokens=0, dirty=False)
-            reply.update(reset=True, session_id=name)
+        session_op(request, data)
+        return
     else:
         put({**reply, "error": f"op {op} is not known", "code": "unsupported", "field": "op"})
         return
@@ -381,8 +448,7 @@ class Worker:
         page.set(LIVE, len(self.running))
         page.set(PHASE, 5 if self.running else 3)
 
-    def take(self, line):
-        request = json.loads(line)
+    def take(self, line, request, data):
         op = request.get("op", "generate")
         if op in ("cancel", "pause", "continue"):
             r = self.running.get(request["id"])
@@ -411,7 +477,7 @@ class Worker:
                 numbers = {"lanes": 8, "lanes_live": len(self.running), "running": len(self.running)}
             put({"id": request["id"], "stats": {**{k: 0 for k in STATS}, **numbers, "draining": self.draining}})
         else:
-            threading.Thread(target=answer_op, args=(request,), daemon=True).start()
+            threading.Thread(target=answer_op, args=(request, data), daemon=True).start()
 
     def finish(self):
         with self.changed:
@@ -427,11 +493,12 @@ class Worker:
                 fcntl.fcntl(fd, 1031, int(self.value("pipes")))  # F_SETPIPE_SZ
         threading.Thread(target=self.tick, daemon=True).start()
         self.start()
-        for line in sys.stdin:
-            with open(seen, "a") as f:
+        for line in sys.stdin.buffer:
+            with open(seen, "ab") as f:
                 f.write(line)
             page.add(LINES)
-            self.take(line)
+            request = json.loads(line)
+            self.take(line, request, sys.stdin.buffer.read(request.get("attach", 0)))
         self.finish()
 
 

@@ -21,8 +21,11 @@ typedef struct http_case {
  * D: body. B: refused with this status. */
 static const http_case cases[] = {
     {"get", REQUEST("GET", "/health", ""), "H:GET /health + D:"},
-    {"query is cut", REQUEST("GET", "/a/b?x=1&y=/z", ""), "H:GET /a/b + D:"},
-    {"absolute form", REQUEST("GET", "http://h:1/v1/models?x", ""), "H:GET /v1/models + D:"},
+    {"query", REQUEST("GET", "/a/b?x=1&y=/z", ""), "H:GET /a/b + ?x=1&y=/z D:"},
+    {"queries are of one request",
+     REQUEST("GET", "/a?x", "") REQUEST("GET", "/b?", "") REQUEST("GET", "/c?y#z", ""),
+     "H:GET /a + ?x D: H:GET /b + D: H:GET /c + ?y D:"},
+    {"absolute form", REQUEST("GET", "http://h:1/v1/models?x", ""), "H:GET /v1/models + ?x D:"},
     {"absolute form without path", REQUEST("GET", "http://h", ""), "H:GET  + D:"},
     {"asterisk", REQUEST("OPTIONS", "*", ""), "H:OPTIONS * + D:"},
     {"body", REQUEST("POST", "/p", "Content-Length: 5\r\n") "hello", "H:POST /p +b D:hello"},
@@ -143,6 +146,9 @@ static bool push(http_reader *r, const char *data, size_t n, char *trace, size_t
             add(trace, cap, "H:%s %s %c%s%s%s", http_method_str(q->method), buf_str(&q->path),
                 q->keep_alive ? '+' : '-', q->has_body ? "b" : "", http_reader_fits(r) ? "" : "l",
                 q->expect_100 ? "e" : "");
+            if (q->query.len > 0) {
+                add(trace, cap, "?%s", buf_str(&q->query));
+            }
             add_headers(trace, cap, q);
             break;
         case HTTP_STEP_DONE:
@@ -167,7 +173,7 @@ static bool push(http_reader *r, const char *data, size_t n, char *trace, size_t
 static void check(const http_case *c, size_t first, size_t step)
 {
     char trace[512] = "";
-    http_budget budget = {.max = 1000};
+    byte_budget budget = {.max = 1000};
     http_reader r;
     size_t len = strlen(c->bytes), at = 0, n = first;
     http_reader_init(&r, MAX_BODY, &budget);
@@ -210,7 +216,7 @@ static void test_long_target(void **state)
 {
     static char line[HTTP_MAX_TARGET_BYTES + 64];
     for (size_t extra = 0; extra < 2; extra++) {
-        http_budget budget = {.max = 1000};
+        byte_budget budget = {.max = 1000};
         http_reader r;
         http_reader_init(&r, MAX_BODY, &budget);
         memset(line, 'a', sizeof line);
@@ -227,7 +233,7 @@ static void test_long_headers(void **state)
 {
     static const char start[] = "GET / HTTP/1.1\r\nHost: h\r\n",
                       header[] = "Name-of-a-header: and its value\r\n";
-    http_budget budget = {.max = 1000};
+    byte_budget budget = {.max = 1000};
     http_reader r;
     http_step step;
     size_t sent = 0;
@@ -256,7 +262,7 @@ static void test_long_values(void **state)
     };
     static char text[HTTP_MAX_VALUE_BYTES + 128];
     for (size_t i = 0; i < N_OF(tests); i++) {
-        http_budget budget = {.max = 1000};
+        byte_budget budget = {.max = 1000};
         http_reader r;
         http_reader_init(&r, MAX_BODY, &budget);
         int n = snprintf(text, sizeof text, "GET / HTTP/1.1\r\nHost: h\r\n%s: ", tests[i].name);
@@ -284,7 +290,7 @@ static void test_skipped_body(void **state)
     };
     for (size_t i = 0; i < N_OF(tests); i++) {
         char text[200];
-        http_budget budget = {.max = 0};
+        byte_budget budget = {.max = 0};
         http_reader r;
         http_step step;
         http_reader_init(&r, MAX_BODY, &budget);
@@ -310,7 +316,7 @@ static void test_skipped_body(void **state)
 static void test_lower_limit(void **state)
 {
     static const char head[] = REQUEST("POST", "/p", "Content-Length: 8\r\n");
-    http_budget budget = {.max = 1000};
+    byte_budget budget = {.max = 1000};
     http_reader r;
     http_step step;
     http_reader_init(&r, MAX_BODY, &budget);
@@ -327,10 +333,45 @@ static void test_lower_limit(void **state)
     http_reader_release(&r);
 }
 
+/* A body beyond the general limit: it may come, but only into the first half of the budget. */
+static void test_larger_limit(void **state)
+{
+    static const char head[] = REQUEST("PUT", "/p", "Content-Length: 32\r\n");
+    static const char bytes[] = "01234567890123456789012345678901";
+    byte_budget budget = {.max = 100};
+    http_reader r;
+    http_step step;
+    http_reader_init(&r, MAX_BODY, &budget);
+    for (size_t other = 0; other <= 50; other += 50) { /* in the hands of others */
+        size_t used = http_reader_push(&r, head, sizeof head - 1, &step);
+        assert_int_equal(step, HTTP_STEP_HEAD);
+        assert_false(http_reader_fits(&r));
+        http_reader_allow_body(&r, 32);
+        assert_true(http_reader_fits(&r));
+        assert_int_equal(push_all(&r, head + used, sizeof head - 1 - used), HTTP_STEP_MORE);
+        budget.used += other;
+        assert_int_equal(push_all(&r, bytes, 32), other == 0 ? HTTP_STEP_DONE : HTTP_STEP_BAD);
+        if (other == 0) {
+            held_bytes *h = http_reader_take_body(&r);
+            assert_int_equal(h->bytes.len, 32);
+            assert_memory_equal(h->bytes.data, bytes, 32);
+            assert_int_equal(r.request.body.len, 0);
+            http_reader_next(&r);
+            assert_int_equal(budget.used, 32); /* as long as it is held */
+            held_bytes_recharge(h, 10);
+            assert_int_equal(budget.used, 10);
+            held_bytes_free(h);
+            assert_int_equal(budget.used, 0);
+        }
+    }
+    assert_int_equal(r.fault.status, 429);
+    http_reader_release(&r);
+}
+
 static void test_budget(void **state)
 {
     static const char post[] = REQUEST("POST", "/p", "Content-Length: 8\r\n") "01234567";
-    http_budget budget = {.max = 20};
+    byte_budget budget = {.max = 20};
     http_reader r[3];
     for (size_t i = 0; i < 3; i++) {
         http_reader_init(&r[i], MAX_BODY, &budget);
@@ -356,7 +397,7 @@ int main(void)
         cmocka_unit_test(test_cases),        cmocka_unit_test(test_long_target),
         cmocka_unit_test(test_long_headers), cmocka_unit_test(test_long_values),
         cmocka_unit_test(test_skipped_body), cmocka_unit_test(test_lower_limit),
-        cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_larger_limit), cmocka_unit_test(test_budget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

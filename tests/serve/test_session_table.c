@@ -109,7 +109,10 @@ static void test_time(void **state)
 
     /* looked at: no use; it goes back to its place */
     session_table_hold(t, a, SESSION_OP);
+    assert_int_equal(session_row_end_ns(t, a), 100 + TTL); /* it may have to go as soon as that is over */
+    session_table_hold(t, a, SESSION_TURN);
     assert_int_equal(session_row_end_ns(t, a), UINT64_MAX);
+    assert_false(session_table_release(t, a, SESSION_TURN, false, 400));
     assert_int_equal(session_table_due_ns(t), 200 + TTL);
     assert_false(session_table_release(t, a, SESSION_OP, false, 400));
     assert_ptr_equal(session_table_expired(t, 100 + TTL), a);
