@@ -26,9 +26,9 @@
  * Bytes: kv_tree_stats counts nodes, their ids and what they hold; bookkeeping is bounded by max_overhead_bytes (an
  * insert beyond it evicts, then stops).
  *
- * Engine thread. Allocation failure shortens what an insert keeps, and is never an error. A look at one node costs the
- * logarithm of its children; match and insert cost that for each node on the way, hold and release the nodes up to
- * the first that is held anyway (with windows: as far as they reach), eviction O(1).
+ * Engine thread. Allocation failure shortens what an insert keeps, and is never an error. A look for a child costs the
+ * logarithm of their number; match and insert cost that for each node on the way, hold and release the nodes up to
+ * the first that is held anyway (with windows: as far as they reach), an eviction that for one node.
  */
 #ifndef HEARTH_KV_TREE_H
 #define HEARTH_KV_TREE_H

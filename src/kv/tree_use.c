@@ -250,30 +250,38 @@ size_t kv_tree_evictable(const kv_tree *t, size_t kind)
     return windowed ? t->stats.evictable[kind] : t->stats.nodes - t->stats.held_nodes;
 }
 
-/* The node that was not used for longest. True if that freed its page of this kind. */
-static bool evict_node(kv_tree *t, kv_node *n, size_t kind)
+static void evict_node(kv_tree *t, kv_node *n)
 {
-    bool freed = kind < t->cfg.n_kinds && n->pages[kind] != KV_NO_PAGE &&
-                 page_pool_refs(t->cfg.kinds[kind].pool, n->pages[kind]) == 1;
     for (size_t k = 0; k < t->cfg.n_kinds; k++) {
         t->stats.evicted_pages += n->pages[k] != KV_NO_PAGE;
     }
     node_remove(t, n);
+}
+
+static bool evict_full(kv_tree *t, size_t kind)
+{
+    bool freed = false;
+    kv_link *l;
+    while (!freed && (l = list_oldest(&t->unheld))) {
+        kv_node *n = list_entry(l, kv_node);
+        freed = page_pool_refs(t->cfg.kinds[kind].pool, n->pages[kind]) == 1;
+        evict_node(t, n);
+    }
     return freed;
 }
 
 bool kv_tree_evict(kv_tree *t, size_t kind)
 {
     bool freed = false;
-    kv_link *heads = t->cfg.kinds[kind].window > 0 ? t->windows : &t->unheld, *l;
-    for (size_t w = 0; w < t->n_windows; w++) {
-        heads = t->window_kinds[w] == kind ? &t->windows[w] : heads;
+    size_t w = 0;
+    kv_link *l;
+    if (t->cfg.kinds[kind].window == 0) {
+        return evict_full(t, kind);
     }
-    while (!freed && (l = list_oldest(heads))) {
-        if (heads == &t->unheld) {
-            freed = evict_node(t, list_entry(l, kv_node), kind);
-            continue;
-        }
+    while (t->window_kinds[w] != kind) {
+        w++;
+    }
+    while (!freed && (l = list_oldest(&t->windows[w]))) {
         kv_node *n = list_entry(l, kv_window)->node;
         freed = node_drop_page(t, n, kind);
         t->stats.evicted_pages++;
@@ -290,7 +298,7 @@ bool node_make_room(kv_tree *t, size_t n)
         if (!(l = list_oldest(&t->unheld))) {
             return false;
         }
-        evict_node(t, list_entry(l, kv_node), KV_TREE_MAX_KINDS);
+        evict_node(t, list_entry(l, kv_node));
     }
     return true;
 }

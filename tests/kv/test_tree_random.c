@@ -300,7 +300,7 @@ static void test_random(void **state)
     static const shape shapes[] = {
         {"full", 1, {0}, 0},
         {"full and a window of 40", 2, {0, 40}, 0},
-        {"windows of 33 and 70, full", 3, {33, 70, 0}, 0},
+        {"windows of 33 and 66, full", 3, {33, 66, 0}, 0},
         {"window of 1, full, full", 3, {1, 0, 0}, 0},
         {"window of 64 alone", 1, {64}, 0},
         {"full, recurrent", 1, {0}, SNAPSHOTS},
@@ -308,7 +308,7 @@ static void test_random(void **state)
         {"recurrent alone", 0, {0}, SNAPSHOTS},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        for (uint32_t seed = 1; seed <= 3; seed++) {
+        for (uint32_t seed = 1; seed <= 2; seed++) {
             printf("# %s, seed %u\n", shapes[i].name, seed);
             run(&shapes[i], seed, 2500);
         }

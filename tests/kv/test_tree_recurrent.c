@@ -206,6 +206,33 @@ static void test_turns_outlive_the_spaced(void **state)
     rig_close(&c.rig);
 }
 
+/* A spaced snapshot that a turn turns out to end at stays as long as a turn's end; put twice it is there once. */
+static void test_a_spaced_one_becomes_a_turns_end(void **state)
+{
+    static chat c;
+    const kv_root_key key = rig_root(0);
+    chat_open(&c, 3);
+    rig_ids(c.ids, 0, 6 * SPACING, 0, 1);
+    kv_node *hold = NULL;
+    assert_int_equal(rig_enter(&c.rig, 0, c.ids, 6 * SPACING, &hold), 6 * SPACING);
+    for (size_t i = 1; i <= 6; i++) {
+        void *one = rig_state(&c.rig, 0, c.ids, i * SPACING);
+        assert_true(kv_tree_put_snapshot(c.rig.tree, &key, c.ids, i * SPACING, one, true));
+        if (i == 1) {
+            one = rig_state(&c.rig, 0, c.ids, SPACING);
+            assert_true(kv_tree_put_snapshot(c.rig.tree, &key, c.ids, SPACING, one, false));
+            assert_int_equal(c.rig.snapshots_out, 1);
+            one = rig_state(&c.rig, 0, c.ids, SPACING);
+            assert_true(kv_tree_put_snapshot(c.rig.tree, &key, c.ids, SPACING, one, true));
+        }
+    }
+    kv_tree_release(c.rig.tree, hold);
+    assert_int_equal(rig_match(&c.rig, 0, c.ids, SPACING).n_usable, SPACING);
+    assert_int_equal(rig_match(&c.rig, 0, c.ids, 6 * SPACING).n_usable, 6 * SPACING);
+    assert_int_equal(kv_tree_stats_read(c.rig.tree).snapshots, 3);
+    rig_close(&c.rig);
+}
+
 /* Editing anywhere in a long prompt costs the tail and at most the spacing. */
 static void test_edit_inside_a_long_prompt(void **state)
 {
@@ -289,6 +316,7 @@ int main(void)
         cmocka_unit_test(test_edit_the_last_message),
         cmocka_unit_test(test_go_back_two_turns),
         cmocka_unit_test(test_turns_outlive_the_spaced),
+        cmocka_unit_test(test_a_spaced_one_becomes_a_turns_end),
         cmocka_unit_test(test_edit_inside_a_long_prompt),
         cmocka_unit_test(test_thinning_is_geometric),
         cmocka_unit_test(test_the_older_path_thins_out_more),
