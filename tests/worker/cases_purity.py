@@ -57,6 +57,11 @@ class Same(Wire):
             self.assertEqual(accepted["cached_prompt_tokens"], cached)
         self.n += 1
 
+    def unread(self, **fields):
+        """ASK where nobody has left anything of it: in a namespace of its own."""
+        self.n_namespaces = getattr(self, "n_namespaces", 0) + 1
+        return {**ASK, "cache_namespace": f"n{self.n_namespaces}", **fields}
+
     def test_twenty_times(self):
         w = self.worker(model="long")
         want, self.n = self.alone(w), 1
@@ -69,27 +74,37 @@ class Same(Wire):
         for options in ("--threads", "1"), ("--threads", "3"), ("--cpu", "ref"), ("--cpu", "avx2"), ("--no-warm",), ("--max-sessions", "2"):
             other = self.worker(*options, model="long")
             self.expect(other, self.begin(other, **ASK), want, 0)
-            self.expect(other, self.begin(other, session_id="s", **ASK), want, 0)
-            self.expect(other, self.begin(other, session_id="s", **ASK), want, 0 if options == ("--no-warm",) else 69)
+            kept = 0 if options == ("--no-warm",) else 69
+            self.expect(other, self.begin(other, session_id="s", **ASK), want, kept)  # what the first one left
+            self.expect(other, self.begin(other, session_id="s", **ASK), want, kept)
             other.finish()
         self.assertGreaterEqual(self.n, 20)
 
     def sessions(self, w, want):
         """Cold, and warm in each way."""
-        self.expect(w, self.begin(w, session_id="a", **ASK), want, 0)
+        self.expect(w, self.begin(w, session_id="a", **self.unread()), want, 0)
         self.expect(w, self.begin(w, session_id="a", **ASK), want, 69)  # equal
-        for n, cached in (40, 40), (69, 69):  # an exact prefix, ending inside a page
-            self.reply(w, self.begin(w, session_id="b", prompt_segments=segments(PROMPT[:n]), max_new_tokens=0))
-            self.expect(w, self.begin(w, session_id="b", **ASK), want, cached)
+        self.expect(w, self.begin(w, **ASK), want, 69)  # without a session: what the others left
+        for n, cached in (31, 0), (32, 32), (40, 40), (69, 69):  # of a stranger: at least a page
+            ask = self.unread()
+            self.reply(w, self.begin(w, **{**ask, "prompt_segments": segments(PROMPT[:n]), "max_new_tokens": 0}))
+            self.expect(w, self.begin(w, **ask), want, cached)
+        for n in 1, 31, 32, 40, 69:  # an exact prefix
+            ask = self.unread(session_id="b")
+            self.reply(w, self.begin(w, **{**ask, "prompt_segments": segments(PROMPT[:n]), "max_new_tokens": 0}))
+            self.expect(w, self.begin(w, **ask), want, n)
             self.op(w, "session", action="close", session_id="b")
-        self.reply(w, self.begin(w, session_id="b", prompt_segments=segments(PROMPT[:50] + some_ids(60, 9)), max_new_tokens=5))
-        self.expect(w, self.begin(w, session_id="b", **ASK), want, 50)  # its tail is dropped
-        self.reply(w, self.begin(w, session_id="b", prompt_segments=segments(some_ids(90, 2)), max_new_tokens=5))
-        self.expect(w, self.begin(w, session_id="b", **ASK), want, 0)  # a mismatch
-        dropped = self.begin(w, session_id="b", **{**ASK, "max_new_tokens": 4000})
+        ask = self.unread(session_id="b")
+        self.reply(w, self.begin(w, **{**ask, "prompt_segments": segments(PROMPT[:50] + some_ids(60, 9)), "max_new_tokens": 5}))
+        self.expect(w, self.begin(w, **ask), want, 50)  # its tail is dropped
+        ask = self.unread(session_id="b")
+        self.reply(w, self.begin(w, **{**ask, "prompt_segments": segments(some_ids(90, 2)), "max_new_tokens": 5}))
+        self.expect(w, self.begin(w, **ask), want, 0)  # a mismatch
+        ask = self.unread(session_id="b")
+        dropped = self.begin(w, **{**ask, "max_new_tokens": 4000})
         self.until_it_speaks(w, dropped)
         self.cancel(w, dropped)
-        self.expect(w, self.begin(w, session_id="b", **ASK), want)  # dirty
+        self.expect(w, self.begin(w, **ask), want, 69)  # dirty; what was computed is there
         for name in "a", "b":
             self.op(w, "session", action="close", session_id=name)
         self.at_rest(w)
@@ -103,10 +118,11 @@ class Same(Wire):
             others = [self.begin(w, prompt_segments=segments(some_ids(3000, 1)), max_new_tokens=3),
                       self.begin(w, prompt_segments=segments(some_ids(200, 3)), max_new_tokens=0, prompt_logprobs=5),
                       self.begin(w, session_id="x", **ENDLESS)]
-            asked = self.begin(w, **ASK)
+            asked = [self.begin(w, **self.unread()), self.begin(w, **ASK)]
             others += [self.begin(w, stop=["e", "t", "a"], **ENDLESS), self.begin(w, **ENDLESS)]
             w.send({"id": others[-1], "op": "cancel"})
-            self.expect(w, asked, want, 0)
+            self.expect(w, asked[0], want, 0)
+            self.expect(w, asked[1], want, 69)
             self.cancel(w, *first, *others[:-1])
             w.recv_until_last(others[-1])
             self.op(w, "session", action="close", session_id="x")
@@ -117,10 +133,11 @@ class Same(Wire):
         for n in 1, 2, 4:
             names = [self.begin(w, **ENDLESS) for _ in range(n)]
             w.send(*({"id": name, "op": "pause"} for name in names))
-            self.expect(w, self.begin(w, **ASK), want, 0)
+            self.expect(w, self.begin(w, **self.unread()), want, 0)
+            self.expect(w, self.begin(w, **ASK), want, 69)
             self.cancel(w, *names)
         beside = self.begin(w, **ENDLESS)
-        asked = self.begin(w, **ASK)
+        asked = self.begin(w, **self.unread())
         w.send({"id": asked, "op": "pause"})
         self.until_it_speaks(w, beside)
         w.send({"id": asked, "op": "continue"})

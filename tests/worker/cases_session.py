@@ -22,12 +22,27 @@ class SessionCase(Case):
 
 class Reasons(SessionCase):
     def test_anonymous_is_always_new(self):
+        """Also where somebody has left what it begins with."""
         w = self.worker()
+        kept = 0
         for session in (None, ""):
             for _ in range(3):
                 fields = {} if session is None else {"session_id": session}
                 _, done = w.generate(prompt_segments=segments(some_ids(40)), max_new_tokens=2, **fields)
-                self.expect(done, "new", 0)
+                self.expect(done, "new", kept)
+                self.assertEqual(done["prefilled_prompt_tokens"], 40 - kept)
+                kept = 39  # all but the last
+        w.finish()
+
+    def test_strangers_share_a_page_at_least(self):
+        """Less than that is found by nobody but the session that has it."""
+        w = self.worker()
+        for n, kept in (31, 0), (32, 32), (33, 33), (63, 63), (64, 64), (100, 100):
+            ids = some_ids(100, n)
+            self.turn(w, ids, session=None, n=0)
+            self.expect(self.turn(w, ids[:n] + [300 - 1] * 9, session=None), "new", kept)
+            self.expect(self.turn(w, ids[:n] + [300 - 2] * 9), "new", kept)
+            w.ask({"op": "close", "session_id": "s"})
         w.finish()
 
     def test_exact_prefix_after_length(self):
@@ -83,21 +98,17 @@ class Reasons(SessionCase):
 
     def test_prefix_and_mismatch(self):
         """At least one page (32 tokens) shared: the tail is dropped; less: mismatch."""
-        w = self.worker()
+        w, cold = self.worker(), self.worker("--no-warm")
         ids = some_ids(100)
-        cold = {}
         for shared in (0, 1, 31, 32, 33, 63, 64, 90, 99):
             other = ids[:shared] + [48 + shared % 10] * 20
             self.turn(w, ids)
             done = self.turn(w, other)
-            self.assertEqual(done["session_reset_reason"], "prefix" if shared >= 32 else "mismatch", shared)
-            if shared >= 32:
-                self.assertTrue(shared // 32 * 32 <= done["reused_prompt_tokens"] <= shared)
-            else:
-                self.assertEqual(done["reused_prompt_tokens"], 0)
-            cold[shared] = self.turn(w, other, session=None)
-            self.assertEqual(done["generated_token_ids"], cold[shared]["generated_token_ids"])  # P1
+            self.expect(done, *(("prefix", shared) if shared >= 32 else ("mismatch", 0)))
+            alone = self.turn(cold, other)
+            self.assertEqual(done["generated_token_ids"], alone["generated_token_ids"])  # P1
         w.finish()
+        cold.finish()
 
     def test_no_warm(self):
         w = self.worker("--no-warm")
@@ -110,16 +121,18 @@ class Reasons(SessionCase):
 
     def test_warm_equals_cold(self):
         """P1: ids and text with everything reused are those of a lone cold run."""
-        w = self.worker()
+        w, alone = self.worker(), self.worker("--no-warm")
         ids = some_ids(33)
         for turn in range(6):
             fields = {"n": 17, "temperature": 1.1, "seed": 70 + turn}
             warm = self.turn(w, ids, **fields)
-            cold = self.turn(w, ids, session=None, **fields)
+            cold = self.turn(alone, ids, session=None, **fields)
             self.assertEqual(warm["generated_token_ids"], cold["generated_token_ids"])
             self.assertEqual(warm["session_reset_reason"], "exact_prefix" if turn else "new")
+            self.assertEqual(cold["reused_prompt_tokens"], 0)
             ids = splice(ids, warm, some_ids(4, turn))
         w.finish()
+        alone.finish()
 
 
 class Dirty(SessionCase):
@@ -136,11 +149,10 @@ class Dirty(SessionCase):
         w = self.worker()
         ids = some_ids(40)
         self.expect(self.cut(w, ids), "new", 0)
-        done = self.turn(w, ids)
-        self.assertEqual(done["session_reset_reason"], "dirty")
+        self.expect(self.turn(w, ids), "dirty", 39)  # what was computed is kept, whatever the session may know of it
         self.expect(self.turn(w, ids), "equal", 39)  # cleared by the reset that started the request
         self.cut(w, ids)
-        self.assertEqual(self.cut(w, ids)["session_reset_reason"], "dirty")
+        self.expect(self.cut(w, ids), "dirty", 39)
         w.finish()
 
     def test_reset_clears_dirty(self):
@@ -148,7 +160,11 @@ class Dirty(SessionCase):
         ids = some_ids(40)
         self.cut(w, ids)
         self.assertEqual(w.ask({"op": "reset", "session_id": "s"})[1], {"reset": True, "session_id": "s"})
-        self.expect(self.turn(w, ids), "new", 0)
+        self.expect(self.turn(w, ids), "new", 39)
+        few = some_ids(20, 1)
+        self.expect(self.turn(w, few), "mismatch", 0)
+        w.ask({"op": "reset", "session_id": "s"})
+        self.expect(self.turn(w, few), "new", 0)  # the session does not know them any more
         w.finish()
 
     def test_close_forgets(self):
@@ -156,7 +172,7 @@ class Dirty(SessionCase):
         ids = some_ids(40)
         self.cut(w, ids)
         self.assertEqual(w.ask({"op": "close", "session_id": "s"})[1], {"closed": True, "session_id": "s"})
-        self.expect(self.turn(w, ids), "new", 0)
+        self.expect(self.turn(w, ids), "new", 39)
         w.finish()
 
     def test_open_does_not_clear_dirty(self):
@@ -222,7 +238,7 @@ class Ops(SessionCase):
         self.turn(w, some_ids(40))
         self.assertEqual(self.ask(w, "reset", "s"), {"reset": True, "session_id": "s"})
         self.assertEqual(self.ask(w, "open", "t")["code"], "capacity_exhausted")
-        self.expect(self.turn(w, some_ids(40)), "new", 0)
+        self.expect(self.turn(w, some_ids(40)), "new", 39)
         w.finish()
 
     def test_errors_carry_the_session(self):
@@ -260,13 +276,13 @@ class Capacity(SessionCase):
         self.refused(w, {"prompt": "x", "session_id": "c"}, "capacity_exhausted")
         self.assertEqual(w.ask({"op": "open", "session_id": "a"})[1], {"opened": True, "session_id": "a"})
         self.expect(self.turn(w, ids, session="a"), "equal", 39)  # an existing session is found; none was evicted
-        self.expect(self.turn(w, ids, session=None), "new", 0)    # anonymous has its own slot
-        self.expect(self.turn(w, ids, session="b"), "new", 0)
+        self.expect(self.turn(w, ids, session=None), "new", 39)   # anonymous has its own slot
+        self.expect(self.turn(w, ids, session="b"), "new", 39)
         w.ask({"op": "close", "session_id": "a"})
-        self.expect(self.turn(w, ids, session="c"), "new", 0)
+        self.expect(self.turn(w, ids, session="c"), "new", 39)
         self.refused(w, {"prompt": "x", "session_id": "a"}, "capacity_exhausted")
         w.ask({"op": "close", "session_id": "c"})
-        self.expect(self.turn(w, ids, session="a"), "new", 0)  # after a close the id starts new
+        self.expect(self.turn(w, ids, session="a"), "new", 39)  # after a close the id starts new
         w.finish()
 
     def test_no_named_sessions(self):
@@ -287,16 +303,16 @@ class Capacity(SessionCase):
         w.finish()
 
     def test_all_slots_hold_full_contexts(self):
-        """Pages are there for every slot: filling one session never costs another its own."""
+        """Pages are there for every slot. Going on inside a page takes a copy of it: where there is no other page, the last one
+        of whoever was not used for longest."""
         w = self.worker("--max-sessions", "4")
         prompts = {s: some_ids(505, i) for i, s in enumerate("abc")}
-        for _ in range(2):
-            for s, ids in prompts.items():
+        last = some_ids(511, 9)
+        for reused in {}, {"a": 504, "b": 480, "c": 504, None: 480}:  # b gives one for a, the anonymous one for c
+            for s, ids in (*prompts.items(), (None, last)):
                 done = self.turn(w, ids, session=s, n=-1)
-                self.assertEqual(done["completion_tokens"], 7)
-            self.turn(w, some_ids(511, 9), session=None, n=-1)
-        for s, ids in prompts.items():
-            self.expect(self.turn(w, ids, session=s), "equal", 504)
+                self.expect(done, "equal" if s and reused else "new", reused.get(s, 0))
+                self.assertEqual(done["completion_tokens"], 512 - len(ids))
         w.finish()
 
 

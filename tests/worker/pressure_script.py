@@ -159,17 +159,34 @@ class Pressure(Case):
         w.finish()
 
     def test_a_session_gives_its_pages(self):
-        """An idle session's pages serve others; it keeps lane and name, and its next turn begins anew."""
+        """An idle session has tokens and a name, no lane and no page: what others needed is computed again."""
         w = self.small(8)
-        w.send(gen("a", 100, max_new_tokens=20, session_id="s"))
-        w.recv_ids("a")
-        row = [r for r in self.stats(w)["rows"] if r["active"]]
-        self.assertEqual([(r["session_id"], r["tokens"]) for r in row], [("s", 120)])
-        w.send(gen("b", 150, max_new_tokens=100))
-        self.assertEqual(w.recv_ids("b")[2]["preemptions"], 0)
-        s = self.stats(w)
-        self.assertEqual([(r["session_id"], r["tokens"]) for r in s["rows"] if r["active"]], [("s", 0)])
-        self.assertEqual((s["sessions"], s["lanes_live"], s["pages_used"]), (1, 1, 0))
+
+        def turn(name, n_prompt, ids, **fields):
+            w.send({**gen(name, n_prompt), "prompt_segments": segments(ids), **fields})
+            return w.recv_ids(name)[1:]
+
+        def session_of(name):
+            w.send({"id": "get", "op": "session", "action": "get", "session_id": name})
+            return w.recv_of("get")["session"]
+
+        first = some_ids(100, 1)
+        said, _ = turn("a", 100, first, max_new_tokens=20, session_id="s")
+        self.assertEqual([r for r in self.stats(w)["rows"] if r["active"]], [])
+        for n_other, kept in (28, 120), (60, 96), (150, 0):  # 128 tokens: 4 pages; 160: 5, the last of s; 250: all
+            with self.subTest(n_other=n_other):
+                other, done = turn("b", n_other, some_ids(n_other, 2 + n_other), max_new_tokens=100)
+                self.assertEqual((len(other), done["preemptions"]), (100, 0))
+                s = self.stats(w)
+                self.assertEqual((s["sessions"], s["lanes_live"], s["pages_used"]), (1, 0, 0))
+                self.assertEqual((session_of("s")["tokens"], session_of("s")["dirty"]), (120, False))
+                again, done = turn("a", 121, first + said + [97], max_new_tokens=0, session_id="s")
+                self.assertEqual((again, done["session_reset_reason"], done["cached_prompt_tokens"]), ([], "exact_prefix", kept))
+                # all of s goes; then it is there as before
+                turn("c", 250, some_ids(250, 77), max_new_tokens=0)
+                w.send({"op": "reset", "session_id": "s"})
+                self.assertEqual(w.recv_of(None), {"reset": True, "session_id": "s"})
+                self.assertEqual(turn("a", 100, first, max_new_tokens=20, session_id="s")[0], said)
         w.send({"op": "close", "session_id": "s"})
         self.assertEqual(w.recv_of(None), {"closed": True, "session_id": "s"})
         self.is_as_before(w)
