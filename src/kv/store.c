@@ -184,7 +184,7 @@ static void fill_header(const store *s, store_header *h, const kv_root_key *root
                         const int32_t *ids, size_t n)
 {
     store_header_make(h, root, parent, ids, n);
-    memcpy(h->layout, s->cfg.layout, sizeof h->layout);
+    memcpy(h->layout.bytes, s->cfg.layout, sizeof h->layout.bytes);
     h->page_bytes = s->cfg.page_bytes;
 }
 

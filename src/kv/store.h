@@ -61,7 +61,8 @@ typedef struct store_config {
     uint64_t daily_write_bytes; /* 0 = no limit */
     size_t queue_bytes;         /* of copies that wait to be written; two pages at least */
     const clock_src *clock;     /* borrowed */
-    void (*wake)(void *ctx);    /* a result can be polled, or it is ready; called on the store's thread. May be NULL */
+    void (*wake)(
+        void *ctx); /* a result can be polled, or it is ready; called on the store's thread. May be NULL */
     void *wake_ctx;
     const store_seam *seam; /* borrowed; NULL */
 } store_config;

@@ -327,7 +327,8 @@ static bool read_hex(const char *text, store_key *key)
 store_entry_kind store_folder_kind(const char *name, store_key *key)
 {
     size_t n = strlen(name), n_prefix = strlen(TEMP_PREFIX), n_ending = strlen(TEMP_ENDING);
-    if (n == PAGE_NAME_MAX - 1 && strcmp(name + SHA256_HEX_LEN, PAGE_ENDING) == 0 && read_hex(name, key)) {
+    if (n == PAGE_NAME_MAX - 1 && memcmp(name + SHA256_HEX_LEN, PAGE_ENDING, sizeof PAGE_ENDING) == 0 &&
+        read_hex(name, key)) {
         return STORE_ENTRY_PAGE;
     }
     if (n > n_prefix + n_ending && memcmp(name, TEMP_PREFIX, n_prefix) == 0 &&

@@ -69,7 +69,7 @@ static void put_fields(const store_header *h, uint8_t *out)
     memcpy(out + AT_PAGE_BYTES, &h->page_bytes, sizeof h->page_bytes);
     memcpy(out + AT_ROOT, &h->root, sizeof h->root);
     memcpy(out + AT_PARENT, &h->parent, sizeof h->parent);
-    memcpy(out + AT_LAYOUT, h->layout, sizeof h->layout);
+    memcpy(out + AT_LAYOUT, &h->layout, sizeof h->layout);
     memcpy(out + AT_IDS, h->ids, h->n_ids * sizeof *h->ids);
 }
 
@@ -130,7 +130,7 @@ status store_header_get(const uint8_t bytes[STORE_HEADER_BYTES], store_header *o
     out->page_bytes = le64_get(bytes + AT_PAGE_BYTES);
     memcpy(&out->root, bytes + AT_ROOT, sizeof out->root);
     memcpy(&out->parent, bytes + AT_PARENT, sizeof out->parent);
-    memcpy(out->layout, bytes + AT_LAYOUT, sizeof out->layout);
+    memcpy(&out->layout, bytes + AT_LAYOUT, sizeof out->layout);
     memcpy(out->ids, bytes + AT_IDS, out->n_ids * sizeof *out->ids);
     return ST_OK;
 }

@@ -32,10 +32,14 @@
 #define STORE_HEADER_BYTES   512u
 #define STORE_FORMAT_VERSION 1u
 
+typedef struct store_identity {
+    uint8_t bytes[32];
+} store_identity;
+
 typedef struct store_header {
     kv_root_key root;
     store_key parent; /* zeros: none */
-    uint8_t layout[32];
+    store_identity layout;
     uint64_t page_bytes;
     uint32_t n_ids;
     int32_t ids[KV_PAGE_TOKENS];

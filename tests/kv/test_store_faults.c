@@ -59,7 +59,7 @@ static store_header header_of(const store_rig *r, const rig_page *p)
 {
     store_header h;
     store_header_make(&h, &p->root, p->has_parent ? &p->parent : NULL, p->ids, p->n_ids);
-    memcpy(h.layout, r->cfg.layout, sizeof h.layout);
+    memcpy(h.layout.bytes, r->cfg.layout, sizeof h.layout.bytes);
     h.page_bytes = RIG_PAGE_BYTES;
     return h;
 }
@@ -192,7 +192,7 @@ static void make_foreign(const store_rig *r, const rig_page *p, foreign kind, fi
         h.root.bytes[0] ^= 1;
         break;
     case OTHER_LAYOUT:
-        h.layout[31] ^= 1;
+        h.layout.bytes[31] ^= 1;
         break;
     case OTHER_SIZE:
         h.page_bytes -= 64;
