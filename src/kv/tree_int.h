@@ -71,7 +71,6 @@ struct kv_node {
 
 struct kv_tree {
     kv_tree_config cfg;
-    kv_node top;                            /* of the roots */
     kv_link unheld;                         /* newest at the front */
     kv_link windows[KV_TREE_MAX_KINDS];     /* by place among the window kinds */
     kv_link spaced, turns;                  /* snapshots */
@@ -79,6 +78,7 @@ struct kv_tree {
     size_t n_windows;
     uint64_t priorities; /* state of the generator */
     kv_tree_stats stats; /* bytes is computed when asked */
+    kv_node top;         /* of the roots; has no ids */
 };
 
 /* --- tree_order.c: the children of one node --- */
