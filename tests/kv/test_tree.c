@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/philox.h"
 #include "kv/tree_rig.h"
 
 static kv_root_key key0;
@@ -122,6 +123,47 @@ static void test_longest_of_many_neighbours(void **state)
     for (size_t n = 1; n <= KV_PAGE_TOKENS; n++) {
         size_t most = n < N - 1 ? n : N - 1;
         expect(&r, ids, n, most, n == most ? KV_MISS_NONE : KV_MISS_DIFFERS);
+    }
+    rig_close(&r);
+}
+
+static size_t shared(const int32_t *a, const int32_t *b, size_t n)
+{
+    size_t i = 0;
+    while (i < n && a[i] == b[i]) {
+        i++;
+    }
+    return i;
+}
+
+/* Thousands of children of one node, in no order, half of them gone again: found as by comparing with each. */
+static void test_very_many_neighbours(void **state)
+{
+    enum { N = 3000, N_LEFT = N / 2 };
+    static int32_t all[N][KV_PAGE_TOKENS];
+    tree_rig r;
+    rig_open_one(&r, N);
+    for (size_t i = 0; i < N; i++) {
+        uint32_t out[4], ctr[4] = {(uint32_t)i, 0, 0, 0}, key[2] = {1, 2};
+        for (size_t j = 0; j < KV_PAGE_TOKENS; j++) {
+            ctr[1] = (uint32_t)j;
+            philox4x32_10(ctr, key, out);
+            all[i][j] = (int32_t)(out[0] % 3);
+        }
+        assert_int_equal(rig_enter(&r, 0, all[i], KV_PAGE_TOKENS, NULL), KV_PAGE_TOKENS);
+    }
+    rig_check(&r);
+    for (size_t i = 0; i < N - N_LEFT; i++) {
+        assert_true(kv_tree_evict(r.tree, 0));
+    }
+    rig_check(&r);
+    for (size_t i = 0; i < N; i += 10) {
+        size_t most = 0;
+        for (size_t j = N - N_LEFT; j < N; j++) { /* those entered last */
+            size_t n = shared(all[i], all[j], KV_PAGE_TOKENS);
+            most = n > most ? n : most;
+        }
+        assert_int_equal(rig_match(&r, 0, all[i], KV_PAGE_TOKENS).n_usable, most);
     }
     rig_close(&r);
 }
@@ -502,6 +544,7 @@ int main(void)
         cmocka_unit_test(test_nothing_there),
         cmocka_unit_test(test_shared_prefix_is_kept_once),
         cmocka_unit_test(test_longest_of_many_neighbours),
+        cmocka_unit_test(test_very_many_neighbours),
         cmocka_unit_test(test_leaf_goes_when_covered),
         cmocka_unit_test(test_eviction_oldest_first_leaves_first),
         cmocka_unit_test(test_held_paths_stay),

@@ -310,7 +310,7 @@ static void test_random(void **state)
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         for (uint32_t seed = 1; seed <= 2; seed++) {
             printf("# %s, seed %u\n", shapes[i].name, seed);
-            run(&shapes[i], seed, 2500);
+            run(&shapes[i], seed, 1500);
         }
     }
 }
