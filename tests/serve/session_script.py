@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""session_script.py Turns|Owners|Idle|Routes|Ranges SERVE_MAIN: named sessions from outside, around stub_worker.py. Standard library only.
-Exit 1 if a test fails. The table is in test_session_table.c, the fields in fields_script.py."""
+"""session_script.py Turns|Owners|Idle|Routes|Ranges SERVE_MAIN, or Ember|Moves HEARTH MODEL: named sessions from outside, around
+stub_worker.py or with the bundled model. Standard library only. Exit 1 if a test fails. The table is in test_session_table.c, the fields in fields_script.py."""
 import hashlib
 import http.client
 import json
@@ -9,7 +9,7 @@ import tempfile
 import time
 import unittest
 
-from serve_rig import GROUP, Daemon, events, read_all, until
+from serve_rig import GROUP, MODEL, SERVE, Daemon, events, read_all, until
 
 MIB = 1 << 20
 KIB = 1024  # bytes that the stub exports for a token
@@ -462,6 +462,195 @@ class Ranges(unittest.TestCase):
         self.assertEqual(d.end()[0], 0)
         for s in sockets:
             s.close()
+
+
+QUESTIONS = "Hello! Who are you?", "What is a lighthouse?", "Thank you. Tell me more."
+
+
+def ember(*options):
+    return Daemon(argv=[SERVE, "serve", "-m", MODEL[0], "--port", "0", "--threads", "1", *options])
+
+
+def conversation(d, name=None, n=3, **more):
+    """Asks the questions. Returns the answers."""
+    talk, answers = [], []
+    for question in QUESTIONS[:n]:
+        talk.append({"role": "user", "content": question})
+        answers.append(say(d, talk, name, **more))
+        talk.append(answers[-1]["choices"][0]["message"])
+    return answers
+
+
+def say(d, talk, name=None, **more):
+    status, _, answer = d.ask("POST", "/v1/chat/completions", {"messages": talk, "max_tokens": 40, "temperature": 0, **more},
+                              named(name) if name else {})
+    assert status == 200, answer
+    return answer
+
+
+def said(answer):
+    return answer["choices"][0]["message"], answer["choices"][0]["finish_reason"], answer["usage"]["completion_tokens"]
+
+
+def tokens_of(answer):
+    return answer["usage"]["prompt_tokens"], answer["usage"]["completion_tokens"], \
+        answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+class Ember(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.d = ember()
+
+    @classmethod
+    def tearDownClass(cls):
+        rc, _ = cls.d.end()
+        assert rc == 0, rc
+
+    def cold(self, talk, **more):
+        with ember() as d:
+            return say(d, talk, **more)
+
+    def test_nothing_is_read_twice(self):
+        """Replies that end by themselves, and replies that are cut: their last token is in the session too."""
+        for more in {}, {"max_tokens": 5}:
+            with ember() as d, ember() as other:  # in one daemon the answers to other tests would be known too
+                answers = conversation(d, "s", **more)
+                self.assertEqual([a["hearth"]["session_reset_reason"] for a in answers], ["new", "exact_prefix", "exact_prefix"])
+                self.assertEqual(tokens_of(answers[0])[2], 0)
+                for before, answer in zip(answers, answers[1:]):
+                    self.assertEqual(tokens_of(answer)[2], sum(tokens_of(before)[:2]))
+                self.assertEqual(d.ask("GET", "/v1/sessions/s")[2]["tokens"], sum(tokens_of(answers[-1])[:2]))
+                self.assertEqual([said(a) for a in conversation(other, **more)], [said(a) for a in answers])
+
+    def test_going_back(self):
+        """Regenerate, edit, go back: what is shared is not read again, and the reply is that of a cold run."""
+        answers = conversation(self.d, "back")
+        talk = [{"role": "user", "content": QUESTIONS[0]}, answers[0]["choices"][0]["message"],
+                {"role": "user", "content": "What is a river?"}]
+        answer = say(self.d, talk, "back")
+        self.assertGreaterEqual(tokens_of(answer)[2], sum(tokens_of(answers[0])[:2]) // 32 * 32)
+        self.assertEqual(said(answer), said(self.cold(talk)))
+
+    def test_reset_and_delete(self):
+        for how in "reset", "delete":
+            first = conversation(self.d, how, 1)[0]
+            if how == "reset":
+                self.assertEqual(self.d.ask("POST", "/v1/sessions/reset/reset")[2]["tokens"], 0)
+            else:
+                self.assertEqual(self.d.ask("DELETE", "/v1/sessions/delete")[0], 200)
+            again = conversation(self.d, how, 1)[0]
+            self.assertEqual(again["hearth"]["session_reset_reason"], "new")
+            self.assertEqual(said(again), said(first))
+
+    def test_more_sessions_than_lanes(self):
+        """A session that is idle holds no lane."""
+        with ember("--max-sessions", "2") as d:
+            first = [conversation(d, f"s{i}", 1)[0] for i in range(8)]
+            talk = [{"role": "user", "content": QUESTIONS[0]}, first[0]["choices"][0]["message"],
+                    {"role": "user", "content": QUESTIONS[1]}]
+            for i in range(8):
+                answer = say(d, talk, f"s{i}")
+                self.assertEqual(answer["hearth"]["session_reset_reason"], "exact_prefix")
+
+    def test_cut_turn(self):
+        """FAILURES C6: turn 1 is dropped in the middle, turn 2 comes at once: the session is whole."""
+        talk = [{"role": "user", "content": QUESTIONS[0]}]
+        body = {"messages": talk, "temperature": 0, "ignore_eos": True, "max_tokens": 2000, "stream": True}
+        for _ in range(5):
+            c = http.client.HTTPConnection("127.0.0.1", self.d.port, timeout=60)
+            c.request("POST", "/v1/chat/completions", json.dumps(body), named("dropped"))
+            r = c.getresponse()
+            r.readline()
+            c.sock.shutdown(socket.SHUT_RDWR)
+            c.close()
+            answer = say(self.d, talk, "dropped")
+            self.assertIn(answer["hearth"]["session_reset_reason"], ("dirty", "equal", "new"))
+            self.assertEqual(said(answer), said(self.cold(talk)))
+        self.assertTrue(self.d.is_at_rest())
+
+
+class Moves(unittest.TestCase):
+    """A session that goes from one daemon to another."""
+
+    def move(self, a, b, name, step):
+        """Range by range. Returns the number of tokens."""
+        tokens = a.ask("GET", "/v1/sessions/" + name)[2]["tokens"]
+        for start in range(0, tokens, step):
+            c = http.client.HTTPConnection("127.0.0.1", a.port, timeout=60)
+            c.request("GET", f"/v1/sessions/{name}/export?from={start}&count={min(step, tokens - start)}")
+            r = c.getresponse()
+            data = r.read()
+            c.close()
+            self.assertEqual((r.status, r.headers["X-Hearth-From"], r.headers["X-Hearth-Tokens"]), (200, str(start), str(tokens)), data)
+            status, _, answer = b.ask("PUT", f"/v1/sessions/{name}/import", data)
+            self.assertEqual((status, answer.get("tokens")), (200, min(start + step, tokens)), answer)
+        return tokens
+
+    def test_into_another_cpu(self):
+        """The next reply there is the one of a cold start, and nothing is read again."""
+        for step in 7, 32, 1000:
+            with self.subTest(step=step), ember() as a, ember("--cpu", "ref") as b, ember("--cpu", "avx2") as cold:
+                answers = conversation(a, "s", 2)
+                talk = [m for q, x in zip(QUESTIONS, answers) for m in ({"role": "user", "content": q}, x["choices"][0]["message"])]
+                talk.append({"role": "user", "content": QUESTIONS[2]})
+                tokens = self.move(a, b, "s", step)
+                self.assertEqual(tokens, sum(tokens_of(answers[-1])[:2]))
+                moved, stayed, fresh = say(b, talk, "s"), say(a, talk, "s"), say(cold, talk)
+                self.assertEqual([said(moved), said(stayed)], [said(fresh)] * 2)
+                self.assertEqual(tokens_of(moved)[2], tokens)
+                self.assertEqual(moved["hearth"]["session_reset_reason"], "exact_prefix")
+
+    def test_refused(self):
+        with ember() as a, ember("--kv-type", "f32") as b:
+            conversation(a, "s", 1)
+            c = http.client.HTTPConnection("127.0.0.1", a.port, timeout=60)
+            c.request("GET", "/v1/sessions/s/export?from=0&count=20")
+            data = bytearray(c.getresponse().read())
+            c.request("GET", "/v1/sessions/s/export?from=10&count=5")
+            hole = c.getresponse().read()
+            c.close()
+            self.assertEqual(b.ask("PUT", "/v1/sessions/s/import", bytes(data))[0], 400)  # another KV type
+            self.assertEqual(a.ask("PUT", "/v1/sessions/new/import", hole)[0], 400)
+            for at in 0, 9, len(data) // 2, len(data) - 1:
+                data[at] ^= 1
+                status, _, answer = a.ask("PUT", "/v1/sessions/new/import", bytes(data))
+                self.assertEqual((status, answer["error"]["code"]), (400, "invalid_field"), answer)
+                data[at] ^= 1
+            for n in 1, 8, 100, len(data) - 1:
+                self.assertEqual(a.ask("PUT", "/v1/sessions/new/import", bytes(data[:n]))[0], 400)
+            self.assertEqual(a.ask("GET", "/v1/sessions/new")[0], 404)
+            self.assertEqual(a.ask("PUT", "/v1/sessions/new/import", bytes(data))[0], 200)
+            self.assertEqual(len(a.worker_pids()) + len(b.worker_pids()), 2)
+            for query, param in ("?from=0&count=100000", "count"), ("?from=100000&count=1", "from"), \
+                    ("?from=1&count=9223372036854775807", "count"):
+                status, _, answer = a.ask("GET", "/v1/sessions/s/export" + query)
+                self.assertEqual((status, answer["error"]["code"]), (400, "invalid_field"), answer)
+                self.assertIn(answer["error"]["param"], ("from", "count"))
+                self.assertNotIn("/s", answer["error"]["message"], param)
+
+    def test_save_and_restore(self):
+        with ember() as d:
+            conversation(d, "s", 1)
+            tokens = d.ask("GET", "/v1/sessions/s")[2]["tokens"]
+            self.assertEqual(d.ask("POST", "/v1/sessions/s/save", {"name": "a"})[2]["tokens"], tokens)
+            conversation(d, "s", 2)
+            self.assertEqual(d.ask("POST", "/v1/sessions/s/restore", {"name": "a"})[2]["tokens"], tokens)  # downwards
+            self.assertEqual(d.ask("POST", "/v1/sessions/t/restore", {"name": "a"})[2]["tokens"], tokens)  # into a new one
+            talk = [{"role": "user", "content": QUESTIONS[0]}]
+            answer = say(d, talk, "t")
+            self.assertEqual(answer["hearth"]["session_reset_reason"], "equal")
+            self.assertEqual(d.ask("POST", "/v1/sessions/t/drop", {"name": "a"})[0], 200)
+            self.assertEqual(d.ask("POST", "/v1/sessions/t/restore", {"name": "a"})[0], 404)
+
+    def test_prewarm_and_probe(self):
+        with ember() as d:
+            conversation(d, "s", 1)
+            tokens = d.ask("GET", "/v1/sessions/s")[2]["tokens"]
+            answer = d.ask("POST", "/v1/sessions/s/prewarm")[2]
+            self.assertEqual((answer["tokens"], answer["prefilled"]), (tokens, 0))
+            answer = d.ask("GET", "/v1/sessions/s/probe")[2]
+            self.assertEqual((answer["from"], answer["count"], answer["in_memory"]), (0, tokens, tokens))
 
 
 if __name__ == "__main__":

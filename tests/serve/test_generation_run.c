@@ -258,7 +258,8 @@ static void fail_off(void)
 
 static bool is_last(const frame *f)
 {
-    return f->kind == FRAME_DONE || f->kind == FRAME_ERROR || f->kind == FRAME_TEXT;
+    return f->kind == FRAME_DONE || f->kind == FRAME_ERROR || f->kind == FRAME_TEXT ||
+           f->kind == FRAME_SESSION_INFO || f->kind == FRAME_CLOSED;
 }
 
 /* To job i, unless it has ended. */
@@ -628,14 +629,181 @@ static void test_no_memory(void **state)
     }
 }
 
+/*
+ * Turns of sessions. Times are the bench's clock; the desk's timer is the event base's.
+ */
+static const char in_session[] =
+    "{\"messages\":[{\"role\":\"user\",\"content\":\"ab\"}],\"seed\":4,\"session_id\":\"s\"}";
+
+static void open_sessions(bench *b, size_t per_key, uint64_t ttl_ns)
+{
+    open_bench(b);
+    const session_desk_config cfg = {.base = b->api.base,
+                                     .clock = &b->clock.src,
+                                     .requests = b->api.requests,
+                                     .caps = {.per_key = per_key, .ttl_ns = ttl_ns}};
+    assert_int_equal(session_desk_new(&cfg, &b->api.sessions, NULL), ST_OK);
+}
+
+static session_row *row_of(const bench *b, const char *name)
+{
+    return session_table_find(session_desk_table(b->api.sessions), KEYS_ANONYMOUS, NULL, name, NULL);
+}
+
+static bool line_has(const bench *b, size_t job, const char *part)
+{
+    const service_job *j = job < b->models.service.n_jobs ? b->models.service.jobs[job] : NULL;
+    return j && strstr(buf_str(&j->line), part);
+}
+
+/* Asks that are under way end with the desk. */
+static void close_sessions(bench *b, int n_answers)
+{
+    session_desk_free(b->api.sessions);
+    for (size_t i = 0; i < b->models.service.n_jobs; i++) {
+        b->models.service.jobs[i] = NULL;
+    }
+    close_bench(b, n_answers);
+}
+
+static void test_session(void **state)
+{
+    bench b;
+    open_sessions(&b, 2, 1000000000);
+    start(&b, &chat, in_session);
+    assert_true(line_has(&b, 0, "\"session_id\":\"/s\""));
+    session_row *r = row_of(&b, "s");
+    assert_true(r && r->n_turns == 1 && !r->opened);
+    say(&b, 0, ACCEPTED);
+    say(&b, 0, DELTA);
+    clock_fake_advance_ms(&b.clock, 500);
+    say(&b, 0, DONE);
+    assert_int_equal(count(b.conn.out, "\"session_reset_reason\":\"new\""), 1);
+    assert_true(r->n_turns == 0 && r->opened && !r->dirty && r->tokens == 3 && r->used_ns == 1500000000);
+    assert_true(line_has(&b, 1, "\"action\":\"get\"") && line_has(&b, 1, "\"session_id\":\"/s\""));
+    say(&b, 1,
+        "\"session\":{\"session_id\":\"/s\",\"known\":true,\"tokens\":4,\"dirty\":true,\"busy\":false}");
+    assert_true(r->n_ops == 0 && r->dirty && r->tokens == 4);
+
+    /* its time comes: closed at the worker, whose answer ends it */
+    clock_fake_advance_ms(&b.clock, 1000);
+    for (int i = 0; i < 10000 && b.models.service.n_jobs < 3; i++) {
+        event_base_loop(b.api.base, EVLOOP_ONCE);
+    }
+    assert_true(line_has(&b, 2, "\"action\":\"close\"") && row_of(&b, "s") == r);
+    say(&b, 2, "\"closed\":true,\"session_id\":\"/s\"");
+    assert_null(row_of(&b, "s"));
+    close_sessions(&b, 1);
+}
+
+/* A turn that comes while its session is being closed begins it anew. */
+static void test_session_used_again(void **state)
+{
+    bench b;
+    open_sessions(&b, 2, 1000000);
+    start(&b, &chat, in_session);
+    say(&b, 0, ACCEPTED);
+    say(&b, 0, DONE);
+    say(&b, 1,
+        "\"session\":{\"session_id\":\"/s\",\"known\":true,\"tokens\":3,\"dirty\":false,\"busy\":false}");
+    clock_fake_advance_ms(&b.clock, 10);
+    for (int i = 0; i < 10000 && b.models.service.n_jobs < 3; i++) {
+        event_base_loop(b.api.base, EVLOOP_ONCE);
+    }
+    session_row *r = row_of(&b, "s");
+    memset(&b.conn, 0, sizeof b.conn);
+    start(&b, &chat, in_session);
+    say(&b, 2, "\"closed\":true,\"session_id\":\"/s\"");
+    assert_true(row_of(&b, "s") == r && !r->opened && r->tokens == 0);
+    say(&b, 3, ACCEPTED);
+    say(&b, 3, DONE);
+    assert_true(row_of(&b, "s") == r && r->opened);
+    close_sessions(&b, 1);
+}
+
+/* Not accepted: there is no session. Accepted, and then cut: it is dirty. */
+static void test_session_cut(void **state)
+{
+    for (int accepted = 0; accepted <= 1; accepted++) {
+        for (int how = 0; how < 3; how++) {
+            bench b;
+            open_sessions(&b, 2, 1000000000);
+            start(&b, &chat, in_session);
+            if (accepted) {
+                say(&b, 0, ACCEPTED);
+            }
+            if (how == 0) {
+                b.conn.gone(b.conn.gone_ctx);
+            } else if (how == 1) {
+                say(&b, 0, ERROR);
+            } else {
+                lose(&b, 0, ST_WORKER_CRASHED);
+            }
+            session_row *r = row_of(&b, "s");
+            assert_int_equal(r != NULL, accepted);
+            assert_true(!r || (r->dirty && r->n_turns == 0));
+            close_sessions(&b, how > 0);
+        }
+    }
+}
+
+static void test_session_limits(void **state)
+{
+    bench b;
+    open_sessions(&b, 1, 5000000000);
+    start(&b, &chat, in_session);
+    say(&b, 0, ACCEPTED);
+    say(&b, 0, DONE);
+    memset(&b.conn, 0, sizeof b.conn);
+    generation_run_start(&b.api, &completions, &b.conn, KEYS_ANONYMOUS, "t", "{\"prompt\":\"a\"}", 14);
+    assert_int_equal(b.conn.status, 429);
+    assert_int_equal(count(b.conn.out, "\"code\":\"capacity_exhausted\""), 1);
+    assert_null(row_of(&b, "t"));
+    memset(&b.conn, 0, sizeof b.conn);
+    b.models.service.refuse_at = b.models.service.n_jobs; /* the queue is full */
+    start(&b, &chat, in_session);
+    assert_int_equal(b.conn.status, 429);
+    assert_true(row_of(&b, "s")->n_turns == 0);
+    close_sessions(&b, 1);
+}
+
+static void test_session_no_memory(void **state)
+{
+    static const script s = {&chat, in_session, {{0, ACCEPTED}, {0, DELTA}, {0, DONE}}};
+    bool all_there = false;
+    for (uint64_t n = 1; !all_there; n++) {
+        bench b;
+        open_sessions(&b, 2, 1000000000);
+        fail_left = n;
+        play(&b, &s, n_frames(&s));
+        all_there = fail_left > 0;
+        fail_left = 0;
+        session_row *r = row_of(&b, "s");
+        assert_true(b.conn.status == 200 || b.conn.status == 503);
+        assert_true(b.conn.status != 200 || (r && r->opened));
+        assert_true(!r || r->n_turns == 0);
+        close_sessions(&b, 1);
+        assert_true(n < 5000);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_to_the_end), cmocka_unit_test(test_echo),
-        cmocka_unit_test(test_gone),       cmocka_unit_test(test_stopped),
-        cmocka_unit_test(test_fails),      cmocka_unit_test(test_refused_submit),
-        cmocka_unit_test(test_deadline),   cmocka_unit_test(test_slow),
+        cmocka_unit_test(test_to_the_end),
+        cmocka_unit_test(test_echo),
+        cmocka_unit_test(test_gone),
+        cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_fails),
+        cmocka_unit_test(test_refused_submit),
+        cmocka_unit_test(test_deadline),
+        cmocka_unit_test(test_slow),
         cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_session),
+        cmocka_unit_test(test_session_used_again),
+        cmocka_unit_test(test_session_cut),
+        cmocka_unit_test(test_session_limits),
+        cmocka_unit_test(test_session_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
