@@ -76,7 +76,8 @@
     X(beside_scored, "neighbours whose prompts want logits of every row")                                   \
     X(held, "held before it begins, in its prompt and in its reply")                                        \
     X(parked_kept, "preempted, pages kept aside", .beside_pages = 3, .cfg.park_bytes = PURITY_PARK_BYTES)   \
-    X(parked_dropped, "preempted, pages computed again", .beside_pages = 3)                                 \
+    X(parked_dropped, "preempted, whole pages found again", .beside_pages = 3)                              \
+    X(parked_evicted, "preempted, all pages served others", .beside_pages = 3)                              \
     X(parked_early, "preempted as soon as it has begun", .beside_pages = 3)                                 \
     X(parked_twice, "preempted when it is back, too", .beside_pages = 3,                                    \
       .cfg.park_bytes = PURITY_PARK_BYTES)                                                                  \

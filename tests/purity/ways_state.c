@@ -7,6 +7,17 @@
 
 #define PAGE KV_PAGE_TOKENS
 
+/* Of n tokens that a stranger left. */
+static size_t offered(size_t n)
+{
+    return n >= PAGE ? n : 0;
+}
+
+static size_t whole_pages(size_t n)
+{
+    return n - n % PAGE;
+}
+
 void run_not_warm(scene *s)
 {
     session *in = open_session(s);
@@ -85,7 +96,7 @@ void run_turn_dirty(scene *s)
                                            .n_new = 9,
                                            .session = in,
                                            .cancel_at = 2}));
-    next_turn(s, in, RESET_DIRTY, 0);
+    next_turn(s, in, RESET_DIRTY, offered(s->q.n_prompt - 1)); /* it is there, whatever the session may know */
 }
 
 void run_other_lane(scene *s)
@@ -166,6 +177,20 @@ void run_parked_kept(scene *s)
 void run_parked_dropped(scene *s)
 {
     preempted(s, NULL, PURITY_HOLD_AT);
+    uint64_t whole = whole_pages(s->q.n_prompt), again = stats_of(s).tokens_recomputed;
+    expect(s, stats_of(s).tokens_restored == whole, "its whole pages were not found");
+    expect(s, again >= s->q.n_prompt - whole && again < PAGE, "the rest was not computed again");
+}
+
+/* The elder takes all pages, those that it left first of all. */
+void run_parked_evicted(scene *s)
+{
+    heard *by = elder(s, (int32_t)((stats_of(s).pages_total - 1) * PAGE));
+    tested(s, NULL);
+    until_said(s, &s->got, PURITY_HOLD_AT);
+    preempt(s, by, 1);
+    until_over(s, &s->got);
+    expect(s, by->over && s->got.result.preemptions == 1, "not preempted once");
     expect(s, stats_of(s).tokens_restored == 0, "its pages were kept");
     expect(s, stats_of(s).tokens_recomputed >= s->q.n_prompt, "it was not computed again");
 }
@@ -180,7 +205,8 @@ void run_parked_session(scene *s)
     session *in = first_turn(s);
     preempted(s, in, PURITY_HOLD_AT);
     expect(s, s->got.result.reset == RESET_EXACT_PREFIX, reset_reason_name(s->got.result.reset));
-    expect(s, (size_t)s->got.result.reused_tokens == s->q.n_turn + s->q.n_reply, "not as many tokens reused");
+    size_t whole = whole_pages(s->q.n_turn + s->q.n_reply); /* it needs all pages that there are */
+    expect(s, (size_t)s->got.result.reused_tokens == whole, "not as many tokens reused");
 }
 
 static void step_until_preempted(scene *s, uint64_t n)
@@ -232,6 +258,7 @@ void run_said_again(scene *s)
            h->said.len < behind || memcmp(h->said.data + behind, s->reference->probs.data,
                                           s->reference->probs.len * sizeof *ids) == 0,
            "a token has other bits as a prompt's");
-    tested(s, NULL); /* and on pages that the scored prompt had */
+    tested(s, NULL); /* and with what the scored prompt has left */
     until_over(s, &s->got);
+    expect(s, (size_t)s->got.result.reused_tokens == offered(n - 1), "not as many tokens reused");
 }
