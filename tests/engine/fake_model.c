@@ -1,5 +1,6 @@
 #include "engine/fake_model.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "kern/kv_layout.h"
@@ -170,10 +171,19 @@ void fake_model_init(fake_model *m, uint32_t n_vocab, size_t max_rows, size_t ma
     m->shape =
         (model_shape){.arch = "fake", .n_vocab = n_vocab, .n_embd = FAKE_N_EMBD, .n_ctx_train = FAKE_MAX_POS};
     m->bad_token = -1;
+    size_t page_bytes = 0;
+    const kv_dims dims = {.n_kv_heads = 1, .k_dim = 0, .v_dim = sizeof(slot) / sizeof(float)};
+    if (kv_layout_init(KV_F32, &dims, 1, &m->layer, &page_bytes) != ST_OK ||
+        page_bytes != KV_PAGE_TOKENS * sizeof(slot)) {
+        abort();
+    }
     m->ops = (forward_ops){.ctx = m,
                            .shape = &m->shape,
                            .page_bytes = KV_PAGE_TOKENS * sizeof(slot),
                            .max_rows = max_rows,
                            .max_logit_rows = max_logit_rows,
+                           .kv_layers = &m->layer,
+                           .n_kv_layers = 1,
+                           .kv_type = KV_F32,
                            .forward = fake_forward};
 }

@@ -20,6 +20,7 @@
 typedef struct fake_model {
     model_shape shape;
     forward_ops ops; /* ctx = this struct */
+    kv_layer layer;  /* a page as the forward table describes it: no K, and a V of one slot */
     /* What it does; set by tests. */
     /* Returns the token that gets by far the largest logit after tokens[0..n), or -1 for a hashed row. NULL:
      * hashed. */
