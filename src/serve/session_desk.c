@@ -221,6 +221,7 @@ static status put_line(session_desk *s, ask *a, wire_request *q)
     buf name = {0};
     status st = ST_OK;
     q->id = (wire_string){a->job.id, strlen(a->job.id)};
+    q->cache_namespace = keys_namespace(s->cfg.keys, a->job.key);
     q->attach_bytes = a->job.behind ? a->job.behind->bytes.len : 0;
     if (a->row) {
         st = session_desk_put_name(s, a->row->key, a->row->name, &name);

@@ -22,7 +22,7 @@
  * count         one of text (as tokenize), messages (a conversation, as    {id, count}
  *               chat lays it out)
  * render        a conversation                                             {id, text, count}
- * session       session_id, action: get | reset | close                    {id, session} | {id, reset} |
+ * session       session_id, cache_namespace, action: get | reset | close   {id, session} | {id, reset} |
  *                                                                          {id, closed}
  *                   | prewarm                                              {id, prewarmed}
  *                   | probe, from (0), count (to the end)                  {id, probe}
@@ -134,8 +134,8 @@ typedef struct wire_request {
     wire_string id;         /* of the request (cancel, pause, continue: of the one meant); data NULL: plain */
     wire_string session_id; /* empty: anonymous (generate, chat only) */
     wire_string
-        cache_namespace; /* generate, chat, count and render: what is kept of a request is found by those of the
-                                    same namespace only; empty = the common one */
+        cache_namespace; /* generate, chat, count, render and session: what is kept of a request is found by those
+                            of the same namespace only; empty = the common one */
     uint64_t cancel_request_id; /* plain generate: 1 … 2^64-1; 0 = none */
 
     /* generate: the prompt; tokenize, count: the text, one segment (count: none if it has messages) */

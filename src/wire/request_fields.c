@@ -270,7 +270,7 @@ static const field fields[] = {
      .want = "an integer in [0, 20]", AT(top_logprobs)},
     {"prompt_logprobs", REPLY, .read = read_i32, .low = 0, .high = WIRE_MAX_TOP_LOGPROBS,
      .want = "an integer in [0, 20]", AT(prompt_logprobs)},
-    {"cache_namespace", REPLY | IN(WIRE_COUNT) | IN(WIRE_RENDER), .read = read_cache_namespace},
+    {"cache_namespace", REPLY | IN(WIRE_COUNT) | IN(WIRE_RENDER) | SESSION, .read = read_cache_namespace},
     {"priority", REPLY, .read = read_i32, .low = WIRE_MIN_PRIORITY, .high = WIRE_MAX_PRIORITY,
      .want = "an integer in [-10, 10]", AT(priority)},
     {"repetition_guard", REPLY, .read = read_repetition_guard},

@@ -217,6 +217,7 @@ static void put_session_fields(json_w *w, const wire_request *r)
     json_w_key(w, "action");
     json_w_cstr(w, request_session_action(r->op));
     put_string(w, "session_id", r->session_id);
+    put_namespace(w, r);
     put_int(w, "from", r->from, r->op == WIRE_SESSION_EXPORT ? -1 : 0);
     put_int(w, "count", r->count, -1);
     if (r->name.len > 0) {

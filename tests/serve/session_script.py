@@ -120,6 +120,12 @@ class Owners(unittest.TestCase):
         lines = [x for x in self.d.seen_lines() if x.get("session_id", "").endswith("/mine") and x["op"] == "generate"]
         self.assertEqual([x["session_id"] for x in lines], ["ann/mine", "bob/mine", "ann/mine"])
         self.assertEqual([x["cache_namespace"] for x in lines], ["ann", "bob", "ann"])
+        for who in self.ann, self.bob:
+            self.assertEqual(self.d.ask("GET", "/v1/sessions/mine/probe", headers=who)[0], 200)
+            self.assertEqual(self.d.ask("PUT", "/v1/sessions/in/import", exported(0, 3), who)[0], 200)
+        for action, name in ("probe", "mine"), ("import", "in"):
+            lines = [x for x in self.d.seen_lines() if x.get("action") == action]
+            self.assertEqual([(x["session_id"], x["cache_namespace"]) for x in lines], [(f"{k}/{name}", k) for k in ("ann", "bob")])
 
     def test_unknown_and_anothers_are_the_same(self):
         """Byte by byte, on every route."""

@@ -192,6 +192,8 @@ static const char *const lines[] = {
     "{\"id\":\"r\",\"op\":\"count\",\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}",
     "{\"id\":\"r\",\"op\":\"session\",\"action\":\"get\",\"session_id\":\"s\"}",
     "{\"id\":\"r\",\"op\":\"session\",\"action\":\"reset\",\"session_id\":\"s\"}",
+    SESSION "\"probe\",\"cache_namespace\":\"n\"}",
+    SESSION "\"import\",\"attach\":5,\"cache_namespace\":\"n\"}",
     "{\"id\":\"r\",\"op\":\"session\",\"action\":\"close\",\"session_id\":\"s\"}",
     SESSION "\"prewarm\"}",
     SESSION "\"probe\"}",
