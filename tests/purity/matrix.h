@@ -44,9 +44,9 @@
  * A prompt is a first turn, its reply and what follows them: so that a session which has had that turn holds a
  * prefix of the prompt. name, tokens of the turn, of its reply, of the rest.
  */
-#define PURITY_PROMPTS(X)                                    \
-    X(brief, 5, 3, 3)     /* within a page */                \
-    X(pages, 25, 9, 23)   /* and the reply crosses a page */ \
+#define PURITY_PROMPTS(X)                                                                     \
+    X(brief, 5, 3, 3)     /* within a page; ways that need more (.pages) take the next one */ \
+    X(pages, 25, 9, 23)   /* and the reply crosses a page */                                  \
     X(spans, 200, 11, 62) /* more than a span of attention */
 
 /* name, what sampling_of (ask.c) makes of it */
@@ -89,6 +89,17 @@
     X(turn_prefix, "in a session that went on otherwise: its tail is dropped")                              \
     X(turn_mismatch, "in a session that says something else")                                               \
     X(turn_dirty, "in a session whose last turn was cancelled")                                             \
+    X(tree_page, "a stranger left a page of its prompt", .pages = true)                                     \
+    X(tree_page_one, "a stranger left a token more than a page", .pages = true)                             \
+    X(tree_below, "a stranger left a token less than a page: it is not offered", .pages = true)             \
+    X(tree_leaf, "a stranger said what it begins with, and went on otherwise", .pages = true)               \
+    X(tree_ends, "what a stranger left ends inside a page", .pages = true)                                  \
+    X(tree_whole, "a stranger had the same prompt", .pages = true)                                          \
+    X(tree_evicted, "the leaf of what a stranger left served others", .pages = true, .cfg.n_pages = 12)     \
+    X(tree_two, "two go on from inside the same page at once", .pages = true)                               \
+    X(tree_parked, "preempted after a stranger gave it a prefix", .pages = true, .beside_pages = 3)         \
+    X(tree_namespace, "another namespace has its prompt", .pages = true)                                    \
+    X(tree_cancelled, "one that was cancelled in its prompt left a part", .pages = true)                    \
     X(other_lane, "lanes before its own are taken, and its own was another's")                              \
     X(used_pages, "20 other requests had the pages before", .cfg.n_pages = 20)                              \
     X(low_priority, "others that came later go first", .cfg.max_sequences = 2)                              \

@@ -10,6 +10,7 @@ typedef struct way {
     size_t beside_pages; /* pages of the others: with the request's own that is all. 0: plenty */
     place_config cfg;    /* what is 0 is place_config_default's */
     bool not_warm;
+    bool pages; /* its prompt is to be longer than a page */
 } way;
 
 bool expect(scene *s, bool ok, const char *what)
@@ -123,6 +124,8 @@ heard *submit_other(scene *s, const other *o)
                      .session = o->session,
                      .priority = o->priority,
                      .plan = o->plan,
+                     .cache_namespace = o->name_space,
+                     .n_cache_namespace = o->name_space ? strlen(o->name_space) : 0,
                      .prompt_logprobs = o->scored ? SAMPLER_MAX_TOP_LOGPROBS : -1,
                      .sink = heard_sink(h)};
     r.params.temperature = 1;
@@ -166,6 +169,12 @@ static const way ways[] = {
 #undef X
 };
 
+static bool longer_than_a_page(const purity_case *c)
+{
+    const prompt_entry *e = matrix_prompt(c);
+    return e->n_turn + e->n_reply > KV_PAGE_TOKENS;
+}
+
 static void open_case(scene *s, const purity_case *c, const way *w)
 {
     const prompt_entry *e = matrix_prompt(c);
@@ -186,14 +195,18 @@ static void open_case(scene *s, const purity_case *c, const way *w)
     ask_init(&s->q, c, &s->p);
 }
 
-const char *run_case(const purity_case *c)
+const char *run_case(const purity_case *drawn)
 {
     static scene s;
     static char why[200];
     const char *left;
-    const way *w = &ways[c->at[AXIS_WAY]];
-    const heard *reference = ask_reference(c);
-    open_case(&s, c, w);
+    const way *w = &ways[drawn->at[AXIS_WAY]];
+    purity_case asked = *drawn;
+    while (w->pages && !longer_than_a_page(&asked)) {
+        asked.at[AXIS_PROMPT]++;
+    }
+    const heard *reference = ask_reference(&asked);
+    open_case(&s, &asked, w);
     s.reference = reference;
     w->run(&s);
     finish(&s);

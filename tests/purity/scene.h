@@ -38,8 +38,9 @@ typedef struct other { /* a neighbour */
     size_t n_force;
     int32_t priority;
     gen_plan plan;
-    bool scored; /* every row of its prompt */
-    bool poison; /* meets a non-finite value */
+    bool scored;            /* every row of its prompt */
+    bool poison;            /* meets a non-finite value */
+    const char *name_space; /* of the cache; NULL: that of the request that is looked at */
 } other;
 
 /* The request that is looked at; session NULL: anonymous. */

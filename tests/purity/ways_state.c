@@ -96,7 +96,8 @@ void run_turn_dirty(scene *s)
                                            .n_new = 9,
                                            .session = in,
                                            .cancel_at = 2}));
-    next_turn(s, in, RESET_DIRTY, offered(s->q.n_prompt - 1)); /* it is there, whatever the session may know */
+    next_turn(s, in, RESET_DIRTY,
+              offered(s->q.n_prompt - 1)); /* it is there, whatever the session may know */
 }
 
 void run_other_lane(scene *s)
