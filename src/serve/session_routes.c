@@ -247,13 +247,10 @@ static void on_answer(void *ctx, session_row *row, const frame *f, const err *lo
     call *k = ctx;
     if (k->conn && f) {
         reply_frame(k, f);
-    } else if (k->conn && k->action == SESSION_ONE && lost->code != ST_DRAINING) {
-        /* with its worker all that it held is gone */
-        if (k->deletes) {
-            reply_ended(k, "deleted", NULL);
-        } else {
-            reply_row(k, NULL);
-        }
+    } else if (k->conn && k->action == SESSION_ONE && !k->deletes) {
+        reply_row(k, NULL);
+    } else if (k->conn && k->deletes && (lost->code == ST_WORKER_CRASHED || lost->code == ST_LOAD_FAILED)) {
+        reply_ended(k, "deleted", NULL); /* with its worker */
     } else if (k->conn) {
         api_reply_err(take_conn(k), lost);
     }
