@@ -559,6 +559,33 @@ class Ember(unittest.TestCase):
                 answer = say(d, talk, f"s{i}")
                 self.assertEqual(answer["hearth"]["session_reset_reason"], "exact_prefix")
 
+    def test_time_is_over(self):
+        with ember("--session-ttl", "0.5") as d:
+            first = conversation(d, "s", 2)
+            self.assertTrue(until(lambda: d.ask("GET", "/v1/sessions/s")[0] == 404))
+            again = conversation(d, "s", 2)
+            self.assertEqual([a["hearth"]["session_reset_reason"] for a in again], ["new", "exact_prefix"])
+            self.assertEqual([said(a) for a in again], [said(a) for a in first])
+
+    def test_two_keys(self):
+        """FAILURES P7: the same name and the same words, and never the other's state."""
+        with tempfile.NamedTemporaryFile("w") as file:
+            for name in "ann", "bob":
+                file.write(f"{name} {hashlib.sha256(name.encode()).hexdigest()}\n")
+            file.flush()
+            with ember("--api-keys", file.name) as d:
+                cached = []
+                for who in "ann", "bob", "ann":
+                    status, _, answer = d.ask("POST", "/v1/chat/completions", {
+                        "messages": [{"role": "user", "content": QUESTIONS[0]}], "max_tokens": 40, "temperature": 0, "session_id": "s"},
+                        {"x-api-key": who})
+                    self.assertEqual(status, 200, answer)
+                    cached.append((tokens_of(answer)[2], answer["hearth"]["session_reset_reason"]))
+                n = tokens_of(answer)[0] - 1
+                self.assertEqual(cached, [(0, "new"), (0, "new"), (n, "equal")])
+                self.assertEqual(d.ask("DELETE", "/v1/sessions/s", headers={"x-api-key": "bob"})[0], 200)
+                self.assertEqual(d.ask("GET", "/v1/sessions/s", headers={"x-api-key": "ann"})[0], 200)
+
     def test_cut_turn(self):
         """FAILURES C6: turn 1 is dropped in the middle, turn 2 comes at once: the session is whole."""
         talk = [{"role": "user", "content": QUESTIONS[0]}]
