@@ -61,6 +61,7 @@ static void release(store *s)
     list_free(&s->spare);
     mem_unreserve(s->pages, s->n_slots * s->cfg.page_bytes);
     mem_free(s->puts);
+    mem_free(s->free_pages);
     store_keys_release(&s->keys);
     mem_free(s->dir);
     mem_free(s);
@@ -104,11 +105,14 @@ status store_open(const store_config *cfg, store **out, err *e)
     list_init(&s->spare);
     s->cfg.dir = s->dir = mem_strdup(cfg->dir);
     s->puts = mem_calloc(n_slots, sizeof *s->puts);
+    s->free_pages = mem_calloc(n_slots, sizeof *s->free_pages);
     s->pages = mem_reserve(n_slots * cfg->page_bytes);
     s->n_slots = n_slots;
-    st = s->dir && s->puts && s->pages ? ST_OK : err_set(e, ST_NOMEM, NULL, "out of memory for the store");
+    st = s->dir && s->puts && s->free_pages && s->pages
+             ? ST_OK
+             : err_set(e, ST_NOMEM, NULL, "out of memory for the store");
     for (size_t i = 0; st == ST_OK && i < n_slots; i++) {
-        s->puts[i].page = (char *)s->pages + i * cfg->page_bytes;
+        s->free_pages[s->n_free++] = (char *)s->pages + (n_slots - 1 - i) * cfg->page_bytes;
     }
     st = st == ST_OK ? init_locks(s, e) : st;
     if (st != ST_OK) {
@@ -177,14 +181,16 @@ static store_put_job *slot_for_locked(store *s, const store_key *key, int64_t to
         s->stats.not_written++;
         return NULL;
     }
-    return &s->puts[(s->first + s->n_puts) % s->n_slots];
+    store_put_job *job = &s->puts[(s->first + s->n_puts) % s->n_slots];
+    job->page = s->free_pages[--s->n_free];
+    return job;
 }
 
 static void fill_header(const store *s, store_header *h, const kv_root_key *root, const store_key *parent,
                         const int32_t *ids, size_t n)
 {
     store_header_make(h, root, parent, ids, n);
-    memcpy(h->layout.bytes, s->cfg.layout, sizeof h->layout.bytes);
+    memcpy(h->layout, s->cfg.layout, sizeof h->layout);
     h->page_bytes = s->cfg.page_bytes;
 }
 
@@ -280,7 +286,7 @@ void store_flush(store *s)
 bool store_ready(store *s)
 {
     pthread_mutex_lock(&s->mu);
-    bool ready = s->looked;
+    bool ready = s->ready;
     pthread_mutex_unlock(&s->mu);
     return ready;
 }

@@ -76,11 +76,11 @@ void store_close(store *s, unsigned wait_ms);
  * if there is no memory: such a page is never there and never written. */
 store_key store_chain(const kv_root_key *root, const store_key *parent, const int32_t *ids, size_t n);
 
-/* Whether the folder was looked through since the start, or turned out not to be readable: until then store_has does not
- * know. It wakes, too. */
+/* Whether the index was read since the start, or, where there was none, the folder looked through, or neither can be: until
+ * then store_has does not know. It wakes, too. */
 bool store_ready(store *s);
-/* Whether a file of this key was there when last looked (its own puts and, within seconds, others'). A hint: after a
- * start it is false until the folder was looked through, and a get may miss what it promised. */
+/* Whether a file of this key was there when last looked (its own puts and, within seconds, others'). A hint: a get may
+ * miss what it promised. */
 bool store_has(store *s, const store_key *key);
 /* false: not written (it is there already, the queue is full, the day's limit is reached, the store is off). True is no
  * promise. Allocates nothing. */

@@ -7,7 +7,6 @@
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/hash.h"
@@ -38,6 +37,16 @@ static void page_name(const store_key *key, char out[PAGE_NAME_MAX])
 /*
  * The folder
  */
+static void close_ahead(store_folder *f)
+{
+    for (size_t i = 0; i < STORE_AHEAD; i++) {
+        if (f->ahead[i].open) {
+            close(f->ahead[i].fd);
+            f->ahead[i].open = false;
+        }
+    }
+}
+
 status store_folder_open(store_folder *f, const char *path, const store_seam *seam, err *e)
 {
     const store_folder opened = {.seam = seam};
@@ -46,6 +55,7 @@ status store_folder_open(store_folder *f, const char *path, const store_seam *se
     if (fd < 0) {
         return what_failed(e, "open the folder", why ? why : errno);
     }
+    memset(f, 0, sizeof *f);
     f->fd = fd;
     f->seam = seam;
     return ST_OK;
@@ -53,6 +63,7 @@ status store_folder_open(store_folder *f, const char *path, const store_seam *se
 
 void store_folder_close(store_folder *f)
 {
+    close_ahead(f);
     if (f->fd >= 0) {
         close(f->fd);
         f->fd = -1;
@@ -96,12 +107,51 @@ static status not_opened(int why, err *e)
     }
 }
 
-/* Fills all of iov, which it changes. */
-static status read_all(const store_folder *f, int fd, struct iovec *iov, int n, err *e)
+/* The place of a file that is open already; NULL: it is not. */
+static store_ahead *find_ahead(store_folder *f, const store_key *key)
 {
+    for (size_t i = 0; i < STORE_AHEAD; i++) {
+        if (f->ahead[i].open && memcmp(&f->ahead[i].key, key, sizeof *key) == 0) {
+            return &f->ahead[i];
+        }
+    }
+    return NULL;
+}
+
+static void expect(store_folder *f, const store_key *keys, size_t n)
+{
+    store_ahead next[STORE_AHEAD] = {0};
+    for (size_t i = 0; i < n; i++) {
+        store_ahead *old = find_ahead(f, &keys[i]);
+        int why, fd = old ? old->fd : open_page(f, &keys[i], &why);
+        if (old) {
+            old->open = false; /* moves */
+        } else if (fd >= 0) {
+            (void)posix_fadvise(fd, 0, 0, POSIX_FADV_WILLNEED);
+        }
+        next[i] = (store_ahead){.open = fd >= 0, .fd = fd, .key = keys[i]};
+    }
+    close_ahead(f);
+    memcpy(f->ahead, next, sizeof next);
+}
+
+/* As open_page, but for one that is open already. */
+static int take_page(store_folder *f, const store_key *key, int *why)
+{
+    store_ahead *a = find_ahead(f, key);
+    if (a) {
+        a->open = false;
+        return a->fd;
+    }
+    return open_page(f, key, why);
+}
+
+static status read_all(const store_folder *f, int fd, void *bytes, size_t n, err *e)
+{
+    char *at = bytes;
     while (n > 0) {
         int why = before(f, STORE_READ);
-        ssize_t got = why ? -1 : readv(fd, iov, n);
+        ssize_t got = why ? -1 : read(fd, at, n);
         if (got <= 0) {
             why = why ? why : errno;
             if (got < 0 && why == EINTR) {
@@ -110,16 +160,8 @@ static status read_all(const store_folder *f, int fd, struct iovec *iov, int n, 
             return err_set(e, ST_BAD_FORMAT, NULL, "cannot read it: %s",
                            got < 0 ? strerror(why) : "it ends early");
         }
-        for (size_t left = (size_t)got; n > 0 && left >= iov->iov_len;) {
-            left -= iov->iov_len;
-            iov++;
-            n--;
-            got = (ssize_t)left;
-        }
-        if (n > 0) {
-            iov->iov_base = (char *)iov->iov_base + got;
-            iov->iov_len -= (size_t)got;
-        }
+        at += got;
+        n -= (size_t)got;
     }
     return ST_OK;
 }
@@ -135,18 +177,34 @@ static status check_size(int fd, uint64_t bytes, err *e)
                                                    (long long)sb.st_size, (unsigned long long)bytes);
 }
 
-status store_folder_read(const store_folder *f, const store_key *key, const store_header *want, void *page,
-                         err *e)
+static size_t step_at(uint64_t at, uint64_t end)
+{
+    return (size_t)(end - at < STORE_STEP_BYTES ? end - at : STORE_STEP_BYTES);
+}
+
+static status read_page(const store_folder *f, int fd, const store_header *want, char *page, err *e)
 {
     uint8_t header[STORE_HEADER_BYTES];
-    struct iovec iov[] = {{header, sizeof header}, {page, want->page_bytes}};
-    int why, fd = open_page(f, key, &why);
+    uint64_t sum = 0;
+    status st = check_size(fd, sizeof header + want->page_bytes, e);
+    st = st == ST_OK ? read_all(f, fd, header, sizeof header, e) : st;
+    for (uint64_t at = 0; at < want->page_bytes && st == ST_OK; at += STORE_STEP_BYTES) {
+        size_t n = step_at(at, want->page_bytes);
+        st = read_all(f, fd, page + at, n, e);
+        sum = st == ST_OK ? store_sum_step(sum, page + at, n) : sum;
+    }
+    return st == ST_OK ? store_header_check(header, want, sum, e) : st;
+}
+
+status store_folder_read(store_folder *f, const store_key *key, const store_header *want, void *page,
+                         const store_key *next, size_t n_next, err *e)
+{
+    int why = 0, fd = take_page(f, key, &why);
+    expect(f, next, n_next);
     if (fd < 0) {
         return not_opened(why, e);
     }
-    status st = check_size(fd, sizeof header + want->page_bytes, e);
-    st = st == ST_OK ? read_all(f, fd, iov, 2, e) : st;
-    st = st == ST_OK ? store_header_check(header, want, page, e) : st;
+    status st = read_page(f, fd, want, page, e);
     close(fd);
     return st;
 }
@@ -163,7 +221,6 @@ bool store_folder_has(const store_folder *f, const store_key *key)
 status store_folder_look(const store_folder *f, const store_key *key, store_entry *out, err *e)
 {
     uint8_t bytes[STORE_HEADER_BYTES];
-    struct iovec iov = {bytes, sizeof bytes};
     struct stat sb;
     store_header h;
     int why, fd = open_page(f, key, &why);
@@ -173,7 +230,7 @@ status store_folder_look(const store_folder *f, const store_key *key, store_entr
     status st = fstat(fd, &sb) == 0 && S_ISREG(sb.st_mode)
                     ? ST_OK
                     : err_set(e, ST_BAD_FORMAT, NULL, "it is not a file");
-    st = st == ST_OK ? read_all(f, fd, &iov, 1, e) : st;
+    st = st == ST_OK ? read_all(f, fd, bytes, sizeof bytes, e) : st;
     st = st == ST_OK ? store_header_get(bytes, &h, e) : st;
     close(fd);
     if (st != ST_OK) {
@@ -215,11 +272,12 @@ static status open_temp(const store_folder *f, store_temp *t, err *e)
     return what_failed(e, "lock a file", why);
 }
 
-static status write_all(const store_folder *f, int fd, struct iovec *iov, int n, err *e)
+static status write_all(const store_folder *f, int fd, const void *bytes, size_t n, uint64_t to, err *e)
 {
+    const char *at = bytes;
     while (n > 0) {
         int why = before(f, STORE_WRITE);
-        ssize_t put = why ? -1 : writev(fd, iov, n);
+        ssize_t put = why ? -1 : pwrite(fd, at, n, (off_t)to);
         if (put < 0) {
             why = why ? why : errno;
             if (why == EINTR) {
@@ -227,41 +285,37 @@ static status write_all(const store_folder *f, int fd, struct iovec *iov, int n,
             }
             return what_failed(e, "write a file", why);
         }
-        while (n > 0 && (size_t)put >= iov->iov_len) {
-            put -= (ssize_t)iov->iov_len;
-            iov++;
-            n--;
-        }
-        if (n > 0) {
-            iov->iov_base = (char *)iov->iov_base + put;
-            iov->iov_len -= (size_t)put;
-        }
+        at += put;
+        to += (uint64_t)put;
+        n -= (size_t)put;
     }
     return ST_OK;
 }
 
-/* writev takes what it only reads as not const. */
-static void *as_iov_base(const void *p)
+/* The header last: it has the sum of all the rest. */
+static status write_page(const store_folder *f, int fd, const store_header *h, const char *page, err *e)
 {
-    union {
-        const void *in;
-        void *out;
-    } u = {p};
-    return u.out;
+    uint8_t header[STORE_HEADER_BYTES];
+    uint64_t sum = 0;
+    status st = ST_OK;
+    for (uint64_t at = 0; at < h->page_bytes && st == ST_OK; at += STORE_STEP_BYTES) {
+        size_t n = step_at(at, h->page_bytes);
+        sum = store_sum_step(sum, page + at, n);
+        st = write_all(f, fd, page + at, n, sizeof header + at, e);
+    }
+    store_header_put(h, sum, header);
+    return st == ST_OK ? write_all(f, fd, header, sizeof header, 0, e) : st;
 }
 
 status store_folder_write(const store_folder *f, const store_header *h, const void *page, store_temp *out,
                           err *e)
 {
-    uint8_t header[STORE_HEADER_BYTES];
-    struct iovec iov[] = {{header, sizeof header}, {as_iov_base(page), h->page_bytes}};
     store_temp t = {.fd = -1};
-    store_header_put(h, page, header);
     status st = open_temp(f, &t, e);
     if (st != ST_OK) {
         return st;
     }
-    st = write_all(f, t.fd, iov, 2, e);
+    st = write_page(f, t.fd, h, page, e);
     if (st != ST_OK) {
         store_folder_drop(f, &t);
         return st;

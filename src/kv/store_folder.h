@@ -22,9 +22,18 @@
 #include "kv/store.h"
 #include "kv/store_header.h"
 
+#define STORE_AHEAD 2u /* files that the device fetches while another one is read */
+
+typedef struct store_ahead {
+    bool open;
+    int fd; /* owned */
+    store_key key;
+} store_ahead;
+
 typedef struct store_folder {
-    int fd;                 /* owned; -1: not open */
-    const store_seam *seam; /* borrowed; may be NULL */
+    int fd;                         /* owned; -1: not open */
+    const store_seam *seam;         /* borrowed; may be NULL */
+    store_ahead ahead[STORE_AHEAD]; /* opened already, to be read next */
 } store_folder;
 
 typedef struct store_temp {
@@ -37,9 +46,10 @@ void store_folder_close(store_folder *f);
 /* Whether it has no place in the file system any more. */
 bool store_folder_is_gone(const store_folder *f);
 
-/* Reads the file's page into page [want->page_bytes], which holds anything unless it is ST_OK. */
-status store_folder_read(const store_folder *f, const store_key *key, const store_header *want, void *page,
-                         err *e);
+/* Reads the file's page into page [want->page_bytes], which holds anything unless it is ST_OK. next: what will be read
+ * after it, at most STORE_AHEAD, so that the device need not wait to be asked. */
+status store_folder_read(store_folder *f, const store_key *key, const store_header *want, void *page,
+                         const store_key *next, size_t n_next, err *e);
 
 /* A file with all that belongs into it, not in its place yet. */
 status store_folder_write(const store_folder *f, const store_header *h, const void *page, store_temp *out,

@@ -69,7 +69,7 @@ static void put_fields(const store_header *h, uint8_t *out)
     memcpy(out + AT_PAGE_BYTES, &h->page_bytes, sizeof h->page_bytes);
     memcpy(out + AT_ROOT, &h->root, sizeof h->root);
     memcpy(out + AT_PARENT, &h->parent, sizeof h->parent);
-    memcpy(out + AT_LAYOUT, &h->layout, sizeof h->layout);
+    memcpy(out + AT_LAYOUT, h->layout, sizeof h->layout);
     memcpy(out + AT_IDS, h->ids, h->n_ids * sizeof *h->ids);
 }
 
@@ -80,10 +80,26 @@ static void put_sums(uint8_t *out, uint64_t page_sum)
     memcpy(out + AT_HEADER_SUM, &sum, sizeof sum);
 }
 
-void store_header_put(const store_header *h, const void *page, uint8_t out[STORE_HEADER_BYTES])
+uint64_t store_sum_step(uint64_t sum, const void *bytes, size_t n)
+{
+    const uint64_t both[2] = {sum, hash64(bytes, n)};
+    return hash64(both, sizeof both);
+}
+
+uint64_t store_sum(const void *page, size_t n)
+{
+    const uint8_t *p = page;
+    uint64_t sum = 0;
+    for (size_t at = 0; at < n; at += STORE_STEP_BYTES) {
+        sum = store_sum_step(sum, p + at, n - at < STORE_STEP_BYTES ? n - at : STORE_STEP_BYTES);
+    }
+    return sum;
+}
+
+void store_header_put(const store_header *h, uint64_t page_sum, uint8_t out[STORE_HEADER_BYTES])
 {
     put_fields(h, out);
-    put_sums(out, hash64(page, h->page_bytes));
+    put_sums(out, page_sum);
 }
 
 static bool all_zero(const uint8_t *p, size_t n)
@@ -130,7 +146,7 @@ status store_header_get(const uint8_t bytes[STORE_HEADER_BYTES], store_header *o
     out->page_bytes = le64_get(bytes + AT_PAGE_BYTES);
     memcpy(&out->root, bytes + AT_ROOT, sizeof out->root);
     memcpy(&out->parent, bytes + AT_PARENT, sizeof out->parent);
-    memcpy(&out->layout, bytes + AT_LAYOUT, sizeof out->layout);
+    memcpy(out->layout, bytes + AT_LAYOUT, sizeof out->layout);
     memcpy(out->ids, bytes + AT_IDS, out->n_ids * sizeof *out->ids);
     return ST_OK;
 }
@@ -154,8 +170,8 @@ static const char *difference(const uint8_t *a, const uint8_t *b)
     return NULL;
 }
 
-status store_header_check(const uint8_t bytes[STORE_HEADER_BYTES], const store_header *want, const void *page,
-                          err *e)
+status store_header_check(const uint8_t bytes[STORE_HEADER_BYTES], const store_header *want,
+                          uint64_t page_sum, err *e)
 {
     uint8_t wanted[STORE_HEADER_BYTES];
     store_header got;
@@ -168,10 +184,10 @@ status store_header_check(const uint8_t bytes[STORE_HEADER_BYTES], const store_h
     if (other) {
         return err_set(e, ST_BAD_FORMAT, other, "it belongs to other %s", other);
     }
-    if (le64_get(bytes + AT_PAGE_SUM) != hash64(page, want->page_bytes)) {
+    if (le64_get(bytes + AT_PAGE_SUM) != page_sum) {
         return err_at(e, ST_BAD_FORMAT, AT_PAGE_SUM, "checksum", "the page's checksum is wrong");
     }
-    put_sums(wanted, le64_get(bytes + AT_PAGE_SUM));
+    put_sums(wanted, page_sum);
     return memcmp(bytes, wanted, sizeof wanted) == 0
                ? ST_OK
                : err_set(e, ST_BAD_FORMAT, NULL, "its header is spelled differently");

@@ -11,11 +11,13 @@
  *       88     32  layout identity
  *      120    128  ids, int32; zeros behind the last
  *      248    248  zeros
- *      496      8  XXH3 of the page
+ *      496      8  sum of the page
  *      504      8  XXH3 of the 504 bytes before this
  *
  * Little-endian. One header has one spelling: what is not used is zero, so that two are the same exactly if their bytes
- * are. The last checksum covers the first: a file of which any byte is another does not pass.
+ * are. The header's checksum covers that of the page: a file of which any byte is another does not pass. The sum of a
+ * page is made in steps, so that each is summed while it is still in the cache: from 0, with each STORE_STEP_BYTES of it
+ * (the last may be fewer), XXH3 of (the sum so far, XXH3 of these bytes).
  *
  * Pure functions on memory; any thread. Nothing is trusted.
  */
@@ -31,15 +33,12 @@
 
 #define STORE_HEADER_BYTES   512u
 #define STORE_FORMAT_VERSION 1u
-
-typedef struct store_identity {
-    uint8_t bytes[32];
-} store_identity;
+#define STORE_STEP_BYTES     262144u
 
 typedef struct store_header {
     kv_root_key root;
     store_key parent; /* zeros: none */
-    store_identity layout;
+    uint8_t layout[32];
     uint64_t page_bytes;
     uint32_t n_ids;
     int32_t ids[KV_PAGE_TOKENS];
@@ -51,11 +50,15 @@ void store_header_make(store_header *h, const kv_root_key *root, const store_key
 /* The key of the file that this is the header of; zeros if there is no memory. */
 store_key store_header_key(const store_header *h);
 
-void store_header_put(const store_header *h, const void *page, uint8_t out[STORE_HEADER_BYTES]);
-/* Everything but the page's checksum. ST_BAD_FORMAT, saying what is wrong. */
+/* The sum after the next step. */
+uint64_t store_sum_step(uint64_t sum, const void *bytes, size_t n);
+uint64_t store_sum(const void *page, size_t n);
+
+void store_header_put(const store_header *h, uint64_t page_sum, uint8_t out[STORE_HEADER_BYTES]);
+/* Everything but the page's sum. ST_BAD_FORMAT, saying what is wrong. */
 status store_header_get(const uint8_t bytes[STORE_HEADER_BYTES], store_header *out, err *e);
-/* Whether it is exactly this header, in front of exactly this page. ST_BAD_FORMAT, naming what differs. */
-status store_header_check(const uint8_t bytes[STORE_HEADER_BYTES], const store_header *want, const void *page,
-                          err *e);
+/* Whether it is exactly this header, in front of a page of this sum. ST_BAD_FORMAT, naming what differs. */
+status store_header_check(const uint8_t bytes[STORE_HEADER_BYTES], const store_header *want,
+                          uint64_t page_sum, err *e);
 
 #endif

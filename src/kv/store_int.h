@@ -17,7 +17,7 @@
 typedef struct store_put_job {
     store_key key;
     store_header header;
-    void *page; /* the slot's own, borrowed from store.pages */
+    void *page; /* one of store.pages */
 } store_put_job;
 
 typedef struct store_get_job {
@@ -54,13 +54,16 @@ struct store {
     /* guarded by mu; what is marked W is changed by the store's thread alone, which therefore reads it without */
     store_put_job *puts; /* owned; [n_slots], a ring: the engine's thread fills behind its end */
     void *pages;         /* owned; [n_slots][page_bytes] */
+    void **free_pages;   /* owned; [n_slots]: the last one used is taken first, it is in the caches */
+    size_t n_free;
     size_t n_slots, first, n_puts;
     uint64_t puts_ended;                 /* since the beginning */
     store_get_list gets, results, spare; /* owned */
     store_keys keys;                     /* W */
-    store_stats stats;                   /* but queued_bytes */
+    store_stats stats;                   /* but queued_bytes; reads and writes: W */
     int64_t full_day;                    /* W: the day whose limit is reached; -1: none */
-    bool looked;                         /* W */
+    bool ready;                          /* W: store_has knows */
+    bool looked;                         /* W: the folder was looked through */
     bool stop;
     uint64_t stop_at_ns; /* of the machine's clock */
 
@@ -68,6 +71,7 @@ struct store {
     store_folder folder;
     store_index *index; /* owned; NULL: none, and nothing is written */
     bool index_lost;    /* it was closed as a bad one, and there will be another */
+    bool index_is_new;  /* it knows nothing but what the files tell */
     unsigned n_rebuilds;
     int64_t seq;           /* of the index, up to which keys are known */
     uint64_t looked_at_ns; /* for what others added */
@@ -75,7 +79,8 @@ struct store {
     DIR *names;     /* owned */
     size_t scan_at; /* slot of keys that is looked at next */
     uint8_t round;
-    bool day_is_new; /* what was written today is counted from the files */
+    store_key soon[STORE_AHEAD]; /* of the gets behind the one that is served */
+    size_t n_soon;
     store_key used[STORE_MAX_USED];
     size_t n_used;
     bool bad_was_told;

@@ -24,6 +24,18 @@ void store_scan_end(store *s)
     s->phase = STORE_SCAN_DONE;
 }
 
+/* store_has knows what there is to know. */
+static void tell_ready(store *s)
+{
+    pthread_mutex_lock(&s->mu);
+    bool first = !s->ready;
+    s->ready = true;
+    pthread_mutex_unlock(&s->mu);
+    if (first && s->cfg.wake) {
+        s->cfg.wake(s->cfg.wake_ctx);
+    }
+}
+
 static void finish(store *s)
 {
     store_scan_end(s);
@@ -33,9 +45,7 @@ static void finish(store *s)
     s->looked = true;
     pthread_cond_broadcast(&s->rest);
     pthread_mutex_unlock(&s->mu);
-    if (s->cfg.wake) {
-        s->cfg.wake(s->cfg.wake_ctx);
-    }
+    tell_ready(s);
 }
 
 /* It is there until a step finds that it is not. */
@@ -63,8 +73,9 @@ void store_scan_begin(store *s)
     store_scan_end(s);
     s->seq = 0;
     s->scan_at = 0;
-    if (s->index) {
-        (void)store_index_went(s, store_index_since(s->index, &s->seq, believe, s, &e), &e);
+    if (s->index && store_index_went(s, store_index_since(s->index, &s->seq, believe, s, &e), &e) &&
+        !s->index_is_new) {
+        tell_ready(s);
     }
     s->round++;
     s->names = s->folder.fd >= 0 ? open_names(s) : NULL;
@@ -94,7 +105,7 @@ static status enter_row(store *s, const store_key *key, err *e)
     }
     int64_t used = file.modified_ms > 0 ? file.modified_ms : 1, today = store_day(s);
     st = store_index_add(s->index, key, &file.parent, file.bytes, used, 0, e);
-    if (st == ST_OK && s->day_is_new && file.modified_ms / DAY_MS == today) {
+    if (st == ST_OK && s->index_is_new && file.modified_ms / DAY_MS == today) {
         st = store_index_spend(s->index, today, file.bytes, e);
     }
     if (st == ST_OK) {

@@ -99,7 +99,7 @@ static void open_index(store *s, bool fresh)
         log_emit(LOG_WARN, "store", "event=index_made_anew dir=\"%s\" reason=\"%s\"", s->dir, e.msg);
         st = store_index_open(s->dir, s->folder.fd, true, &s->index, &made, &e);
     }
-    s->day_is_new = made;
+    s->index_is_new = made;
     if (st != ST_OK) {
         store_stop_writing(s, &e);
     }
@@ -184,7 +184,7 @@ static status read_page(store *s, const store_get_job *job, err *e)
     if (!s->stats.reads || (slot && slot->state == STORE_KEY_REFUSED)) {
         return ST_NOT_FOUND;
     }
-    status st = store_folder_read(&s->folder, &job->key, &job->header, job->dst, e);
+    status st = store_folder_read(&s->folder, &job->key, &job->header, job->dst, s->soon, s->n_soon, e);
     if (st == ST_OK) {
         if (s->n_used == STORE_MAX_USED) {
             tell_used(s);
@@ -354,6 +354,7 @@ static void serve_put(store *s)
     pthread_mutex_unlock(&s->mu);
     store_tell_totals(s);
     pthread_mutex_lock(&s->mu);
+    s->free_pages[s->n_free++] = job->page;
     s->first = (s->first + 1) % s->n_slots;
     s->n_puts--;
     s->puts_ended++;
@@ -421,6 +422,24 @@ static turn choose_locked(const store *s, bool *idle)
     return TURN_USED;
 }
 
+/* The first of the gets, and what is asked for behind it. */
+static store_get_job *take_get_locked(store *s)
+{
+    store_get_job *job = s->gets.first;
+    s->gets.first = job->next;
+    if (!s->gets.first) {
+        s->gets.end = &s->gets.first;
+    }
+    s->n_soon = 0;
+    for (const store_get_job *soon = job->next; soon && s->n_soon < STORE_AHEAD; soon = soon->next) {
+        const store_key_slot *slot = store_keys_find(&s->keys, &soon->key);
+        if (!slot || slot->state != STORE_KEY_REFUSED) {
+            s->soon[s->n_soon++] = soon->key;
+        }
+    }
+    return job;
+}
+
 static turn next_turn(store *s, store_get_job **job)
 {
     bool idle;
@@ -435,11 +454,7 @@ static turn next_turn(store *s, store_get_job **job)
         }
     }
     if (next == TURN_GET) {
-        *job = s->gets.first;
-        s->gets.first = (*job)->next;
-        if (!s->gets.first) {
-            s->gets.end = &s->gets.first;
-        }
+        *job = take_get_locked(s);
     }
     pthread_mutex_unlock(&s->mu);
     return next;

@@ -50,7 +50,7 @@ static void write_file(const char *path, const file_bytes *f)
 /* What the file of p should be, with valid checksums whatever is in the header. */
 static void make_file(file_bytes *f, const store_header *h, const rig_page *p)
 {
-    store_header_put(h, p->bytes, f->bytes);
+    store_header_put(h, store_sum(p->bytes, sizeof p->bytes), f->bytes);
     memcpy(f->bytes + STORE_HEADER_BYTES, p->bytes, sizeof p->bytes);
     f->n = RIG_FILE_BYTES;
 }
@@ -59,7 +59,7 @@ static store_header header_of(const store_rig *r, const rig_page *p)
 {
     store_header h;
     store_header_make(&h, &p->root, p->has_parent ? &p->parent : NULL, p->ids, p->n_ids);
-    memcpy(h.layout.bytes, r->cfg.layout, sizeof h.layout.bytes);
+    memcpy(h.layout, r->cfg.layout, sizeof h.layout);
     h.page_bytes = RIG_PAGE_BYTES;
     return h;
 }
@@ -192,7 +192,7 @@ static void make_foreign(const store_rig *r, const rig_page *p, foreign kind, fi
         h.root.bytes[0] ^= 1;
         break;
     case OTHER_LAYOUT:
-        h.layout.bytes[31] ^= 1;
+        h.layout[31] ^= 1;
         break;
     case OTHER_SIZE:
         h.page_bytes -= 64;
