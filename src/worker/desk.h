@@ -13,6 +13,7 @@
 #include "worker/control.h"
 #include "worker/halt.h"
 #include "worker/output.h"
+#include "worker/saved.h"
 #include "worker/sessions.h"
 #include "worker/task.h"
 #include "worker/turns.h"
@@ -26,6 +27,7 @@ typedef struct desk {
     size_t n_lanes;
     turns *kept; /* what was said in conversations; NULL: nothing is remembered */
     sessions *sessions;
+    const saved *saved; /* the preparer's; NULL: there is no store */
     tasks *tasks;
     output *out;
     const halt *halt;

@@ -7,6 +7,7 @@
 #include "engine/policy.h"
 #include "worker/ops.h"
 #include "worker/reply.h"
+#include "worker/session_ops.h"
 
 #define SLOW_READER "slow_reader"
 #define DEADLINE    "deadline"
@@ -177,9 +178,29 @@ static bool needs_preparing(const task *k)
     case WIRE_DETOKENIZE:
     case WIRE_COUNT:
     case WIRE_RENDER:
+    case WIRE_SESSION_SAVE:
+    case WIRE_SESSION_RESTORE:
+    case WIRE_SESSION_DROP:
         return true;
     default:
         return false;
+    }
+}
+
+static void begin(loop *l, task *k)
+{
+    if (ops_must_wait(k)) {
+        return;
+    }
+    if (needs_preparing(k)) {
+        if (session_op_begin(k)) {
+            tasks_prepare(l->desk.tasks, k);
+            preparer_put(l->preparer, &k->job);
+        }
+    } else if (k->request && k->request->op == WIRE_SESSION_PREWARM) {
+        session_op_prewarm(k);
+    } else {
+        ops_answer(k, l->draining);
     }
 }
 
@@ -187,12 +208,7 @@ static bool needs_preparing(const task *k)
 static void move(loop *l, task *k)
 {
     if (k->state == TASK_WAITING) {
-        if (needs_preparing(k)) {
-            tasks_prepare(l->desk.tasks, k);
-            preparer_put(l->preparer, &k->job);
-        } else if (!ops_must_wait(k)) {
-            ops_answer(k, l->draining);
-        }
+        begin(l, k);
     } else if (k->state == TASK_PREPARED && !task_is_generation(k)) {
         ops_answer_prepared(k);
     } else if (k->state == TASK_PREPARED && !tasks_earlier_on_session(l->desk.tasks, k, true)) {

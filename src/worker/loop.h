@@ -5,7 +5,8 @@
  * Order: plain lines one after another, each carried to its last frame before the next is looked at.
  * Multiplexed generations are begun in the engine's order (priority, age, then as they were read; those on one
  * session as they were read), at most TASKS_BEGUN_PER_LANE for each lane, not counting those that go behind the one
- * to begin, and TASKS_URGENT_PER_LANE in all; other ops wait for nobody, but session reset and close for what was read before them on that session. cancel, pause,
+ * to begin, and TASKS_URGENT_PER_LANE in all; other ops wait for nobody, but session ops (get and drop apart) for what
+ * was read before them on that session. cancel, pause,
  * continue and drain act as soon as they are read, also past requests that wait.
  *
  * Room: as long as the output has none every sequence is held, nothing is begun and nothing answered; cancels

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "wire/frame.h"
+#include "worker/session_ops.h"
 
 static wire_string id_of(const task *k)
 {
@@ -26,7 +27,13 @@ bool ops_must_wait(const task *k)
     case WIRE_CLOSE:
     case WIRE_RESET:
     case WIRE_SESSION_CLOSE:
-    case WIRE_SESSION_RESET: {
+    case WIRE_SESSION_RESET:
+    case WIRE_SESSION_PREWARM:
+    case WIRE_SESSION_PROBE:
+    case WIRE_SESSION_EXPORT:
+    case WIRE_SESSION_IMPORT:
+    case WIRE_SESSION_SAVE:
+    case WIRE_SESSION_RESTORE: {
         const session *s = sessions_find(k->desk->sessions, k->request->session_id);
         return (s && session_busy(s)) || tasks_earlier_on_session(k->desk->tasks, k, false);
     }
@@ -35,7 +42,7 @@ bool ops_must_wait(const task *k)
     }
 }
 
-static void say_session_error(const task *k, const err *e)
+void ops_say_session_error(const task *k, const err *e)
 {
     frame_error f = frame_error_of(e);
     f.id = id_of(k);
@@ -66,7 +73,7 @@ static void change_session(const task *k)
         }
     }
     if (st != ST_OK) {
-        say_session_error(k, &e);
+        ops_say_session_error(k, &e);
     } else {
         say(k, frame_put_session(stage_of(k), id_of(k), kind, r->session_id));
     }
@@ -160,16 +167,17 @@ static void say_refusal(const task *k)
 
 void ops_answer(task *k, bool draining)
 {
+    wire_op op = k->request ? k->request->op : WIRE_STATS;
+    if (op == WIRE_SESSION_PROBE || op == WIRE_SESSION_EXPORT || op == WIRE_SESSION_IMPORT) {
+        session_op_answer(k);
+        return;
+    }
     if (!k->request) {
         say_refusal(k);
-    } else if (k->request->op == WIRE_STATS) {
+    } else if (op == WIRE_STATS) {
         describe_worker(k, draining);
-    } else if (k->request->op == WIRE_SESSION_GET) {
+    } else if (op == WIRE_SESSION_GET) {
         describe_session(k);
-    } else if (k->request->op > WIRE_SESSION_CLOSE) {
-        err e;
-        err_set(&e, ST_UNSUPPORTED, "action", "this action is not supported by this build");
-        say_session_error(k, &e);
     } else {
         change_session(k);
     }
@@ -178,6 +186,11 @@ void ops_answer(task *k, bool draining)
 
 void ops_answer_prepared(task *k)
 {
+    wire_op op = k->request->op;
+    if (op == WIRE_SESSION_SAVE || op == WIRE_SESSION_RESTORE || op == WIRE_SESSION_DROP) {
+        session_op_finish(k);
+        return;
+    }
     if (k->job.st == ST_OK) {
         say(k, buf_append(stage_of(k), k->job.answer.data, k->job.answer.len));
     } else {

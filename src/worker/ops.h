@@ -1,6 +1,6 @@
 /*
- * ops: the lines that are answered at once: session ops of both dialects, stats, and lines that were refused.
- * One frame each; then the task is ended.
+ * ops: the lines that are answered at once: session ops of both dialects (but for what session_ops.h has), stats, and
+ * lines that were refused. One frame each; then the task is ended.
  *
  * Thread: the engine's.
  */
@@ -11,8 +11,10 @@
 
 #include "worker/desk.h"
 
-/* Whether the task has to wait for others on its session: those that close or reset it do. */
+/* Whether the task has to wait for others on its session: ops do that change it or speak of what it knows. */
 bool ops_must_wait(const task *k);
+/* The error frame of a session op: it carries the session's name. */
+void ops_say_session_error(const task *k, const err *e);
 /* A session op, stats, or a refused line. draining: for stats. */
 void ops_answer(task *k, bool draining);
 /* The answer of a tokenize, detokenize or count that was prepared. */

@@ -17,6 +17,7 @@
 #include "base/mem.h"
 
 #define CHUNK_BYTES OUTPUT_HIGH_BYTES /* one write */
+#define KEEP_BYTES  ((size_t)1 << 20) /* of a buffer that is empty */
 
 struct output {
     pthread_t thread;
@@ -74,16 +75,34 @@ static void wake_writer(const output *o)
     (void)n; /* fails only when it is awake already */
 }
 
+/* What grew for one large frame is given back. */
+static void empty_out(buf *b)
+{
+    buf_reset(b);
+    if (b->cap > KEEP_BYTES) {
+        buf_release(b);
+    }
+}
+
 void output_commit(output *o)
 {
     if (o->staged.len == 0) {
         return;
     }
+    status st = ST_OK;
+    size_t n = o->staged.len;
     pthread_mutex_lock(&o->mu);
-    status st = buf_append(&o->pending, o->staged.data, o->staged.len);
+    if (o->first == o->pending.len) { /* all is taken: what is staged moves over as it is */
+        buf empty = o->pending;
+        o->pending = o->staged;
+        o->staged = empty;
+        o->first = 0;
+    } else {
+        st = buf_append(&o->pending, o->staged.data, n);
+    }
     pthread_mutex_unlock(&o->mu);
-    o->handed_over += o->staged.len;
-    buf_reset(&o->staged);
+    o->handed_over += n;
+    empty_out(&o->staged);
     output_check(o, st);
     wake_writer(o);
 }
@@ -124,7 +143,7 @@ static bool take_chunk(output *o, bool *closing)
         memcpy(o->chunk, o->pending.data + o->first, n);
         o->first += n;
         if (o->first == o->pending.len) {
-            buf_reset(&o->pending);
+            empty_out(&o->pending);
             o->first = 0;
         } else if (o->first > o->pending.len / 2) {
             buf_consume(&o->pending, o->first);
@@ -312,7 +331,7 @@ status output_open(int fd, halt *h, const bell *b, output **out, err *e)
     o->bell = b;
     o->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     choose_descriptor(o, fd);
-    if (o->wake < 0 || buf_reserve(&o->staged, OUTPUT_HIGH_BYTES) != ST_OK ||
+    if (o->wake < 0 || buf_reserve(&o->staged, 2 * OUTPUT_HIGH_BYTES) != ST_OK ||
         buf_reserve(&o->pending, 2 * OUTPUT_HIGH_BYTES) != ST_OK) {
         release(o);
         return err_set(e, ST_NOMEM, NULL, "cannot make the buffers of the writer");

@@ -4,7 +4,8 @@
  * The engine stages frames and commits them once per step; the writer writes what was committed with one
  * call. The engine never waits: instead it asks output_has_room before each step, and while there is none
  * (OUTPUT_HIGH_BYTES are unwritten) it holds its sequences. So at most OUTPUT_HIGH_BYTES plus the frames of
- * one step are ever waiting. The buffers grow to that once and are kept.
+ * one step are ever waiting. The buffers grow to that once and are kept; what a large frame (an export) took beyond
+ * 1 MiB is given back when it is written.
  *
  * The writer also watches the other end, idle or blocked: a reader that is gone halts the worker
  * (HALT_OUTPUT_GONE). Once halted it writes what it can without waiting; if output_close does not come within

@@ -187,10 +187,27 @@ static status prepare_answer(const prepare_with *with, prepare_job *job)
     return st == ST_OK ? ST_OK : err_set(&job->error, st, NULL, "out of memory for an answer");
 }
 
+static status save_or_so(const prepare_with *with, prepare_job *job)
+{
+    const char *name = job->request->name.data;
+    switch (job->request->op) {
+    case WIRE_SESSION_SAVE:
+        return saved_put(with->saved, name, job->ids.data, job->ids.len, &job->error);
+    case WIRE_SESSION_RESTORE:
+        return saved_get(with->saved, name, &job->ids, &job->error);
+    default:
+        return saved_drop(with->saved, name, &job->n_dropped, &job->error);
+    }
+}
+
 void prepare_run(const prepare_with *with, prepare_job *job)
 {
     bool generation = job->request->op == WIRE_GENERATE || job->request->op == WIRE_CHAT;
     err_clear(&job->error);
+    if (job->request->name.len > 0) {
+        job->st = save_or_so(with, job);
+        return;
+    }
     job->now_ms = job->request->has_now ? job->request->now_ms
                                         : clock_wall_ms(with->clock ? with->clock : clock_system());
     job->st = generation ? prepare_generation(with, job) : prepare_answer(with, job);

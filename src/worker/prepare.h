@@ -1,7 +1,7 @@
 /*
  * prepare: the thread that turns requests into what the engine gets, so that a long text never holds up a
- * step: token ids, stop strings, a seed; and the whole answer of the small ops that need no engine (tokenize,
- * detokenize, count, render).
+ * step: token ids, stop strings, a seed; the whole answer of the small ops that need no engine (tokenize,
+ * detokenize, count, render); and the files of saved sessions (saved.h), which a slow disk may hold up.
  *
  * Jobs are done one after another in the order they came. Each is given back exactly once. How many there are
  * is bounded by who puts them in; the preparer allocates nothing for them.
@@ -27,6 +27,7 @@
 #include "wire/status_page.h"
 #include "worker/bell.h"
 #include "worker/prompt.h"
+#include "worker/saved.h"
 
 typedef struct prepare_with { /* borrowed; any thread may read it */
     const tokenizer *tok;
@@ -36,11 +37,14 @@ typedef struct prepare_with { /* borrowed; any thread may read it */
     const err *chat_error;
     const clock_src *clock; /* for requests without `now`; NULL = the system's */
     turns *kept;            /* what was said in conversations; NULL: nothing is remembered */
+    const saved *saved;     /* where sessions are saved; NULL: no such job may be put */
 } prepare_with;
 
 typedef struct prepare_job {
-    const wire_request *request; /* borrowed: generate, chat, tokenize, detokenize, count or render */
-    atomic_bool dropped;         /* nobody waits for it: it may stop between two texts */
+    const wire_request
+        *request;        /* borrowed: generate, chat, tokenize, detokenize, count or render; session save (its
+                                    tokens are in ids), restore or drop */
+    atomic_bool dropped; /* nobody waits for it: it may stop between two texts */
     struct prepare_job *next;
 
     /* The result. st: ST_OK, or why (in error). */
@@ -51,11 +55,12 @@ typedef struct prepare_job {
     int32_t budget;                  /* chat: reasoning tokens, -1 = no limit */
     char digest[SHA256_HEX_LEN + 1]; /* of the ids; multiplexed generate and chat only */
     /* owned */
-    ivec ids;         /* also when the prompt is too long */
+    ivec ids;         /* also when the prompt is too long; session restore: what was saved */
     stop_set *stops;  /* NULL = none */
     buf answer;       /* tokenize, detokenize, count, render: one whole frame */
     prompt_talk talk; /* chat */
     ivec close_ids;   /* chat: what ends reasoning */
+    size_t n_dropped; /* session drop: tokens that were saved */
 } prepare_job;
 
 /* What the thread does with one job; a pure function but for a seed that has to be drawn. */

@@ -136,6 +136,15 @@ static void keep(const task *k, const gen_result *r)
     }
 }
 
+/* What was known and yet computed: only that is a miss to be told. */
+static void tell_miss(const gen_result *r, frame_done *d)
+{
+    if (r->miss == KV_MISS_DIFFERS || r->miss == KV_MISS_EVICTED || r->miss == KV_MISS_SNAPSHOT) {
+        d->cache_miss_reason = kv_miss_name(r->miss);
+        d->cache_miss_at = r->miss_at;
+    }
+}
+
 static void on_done(void *ctx, const gen_result *r)
 {
     task *k = ctx;
@@ -161,6 +170,7 @@ static void on_done(void *ctx, const gen_result *r)
         .tail_repaired = r->repaired_tail,
         .preemptions = r->preemptions,
     };
+    tell_miss(r, &d);
     if (k->talk) {
         talk_say_rest(k->talk);
         d.reasoning_tokens = talk_reasoning_tokens(k->talk);

@@ -198,6 +198,12 @@ static bool concerns(const task *k, const task *other, bool ops_only)
     case WIRE_RESET:
     case WIRE_SESSION_RESET:
     case WIRE_SESSION_CLOSE:
+    case WIRE_SESSION_PREWARM:
+    case WIRE_SESSION_PROBE:
+    case WIRE_SESSION_EXPORT:
+    case WIRE_SESSION_IMPORT:
+    case WIRE_SESSION_SAVE:
+    case WIRE_SESSION_RESTORE:
         return task_same_session(k, other);
     default:
         return false;

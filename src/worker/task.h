@@ -5,7 +5,7 @@
  *      │   begun     │    ids, or its answer  │ the engine has it
  *      └─────────────┴────────────────────────┴── cancel, deadline ──► gone
  *
- * Ops that need neither ids nor engine go from WAITING to their end. A line that was refused is a task too: it
+ * Ops that need neither ids, files nor engine go from WAITING to their end, `session prewarm` by way of RUNNING. A line that was refused is a task too: it
  * waits for room for its answer. Paused is a mark beside the state.
  *
  * Two queues in the order read: the plain ones, of which only the first is looked at, and the multiplexed
@@ -103,8 +103,8 @@ task *task_of_job(prepare_job *job);
 
 bool task_is_generation(const task *k);
 bool task_same_session(const task *a, const task *b); /* a named one; both have a request */
-/* Whether a task that was read before k and is not over has to do with k's session: any, or only one that
- * resets or closes it. The first plain one counts, those behind it do not. */
+/* Whether a task that was read before k and is not over has to do with k's session: any, or only an op that
+ * changes it or speaks of its tokens. The first plain one counts, those behind it do not. */
 bool tasks_earlier_on_session(const tasks *t, const task *k, bool ops_only);
 
 #endif
