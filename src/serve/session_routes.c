@@ -208,6 +208,9 @@ static void reply_refusal(call *k, const frame *f)
     } else {
         api_fault_frame(&fault, f);
     }
+    if (strcmp(fault.param, "action") == 0) { /* of the wire; here it is the path */
+        fault.param[0] = '\0';
+    }
     reply_fault(k, &fault);
 }
 
