@@ -80,8 +80,8 @@ static void open_still(loop_rig *r)
                            NULL) == ST_OK,
          "no chat template");
     must(turns_new(TURNS_DEFAULT_BYTES, &r->kept) == ST_OK, "no memory");
-    prepare_with with = {r->tok, &r->prefix, r->engine.cfg.n_ctx, r->chat, NULL, &r->engine.clock.src,
-                         r->kept};
+    prepare_with with = {r->tok,  &r->prefix, r->engine.cfg.n_ctx, r->chat, NULL, &r->engine.clock.src,
+                         r->kept, r->saved};
     must(preparer_new(&with, &r->bell, r->page, &r->preparer, NULL) == ST_OK, "no preparer");
     r->loop = (loop){
         .desk = {.en = r->engine.en,
@@ -91,6 +91,7 @@ static void open_still(loop_rig *r)
                  .n_ctx = r->engine.cfg.n_ctx,
                  .n_lanes = RIG_LANES,
                  .kept = r->kept,
+                 .saved = r->saved,
                  .sessions = r->sessions,
                  .tasks = &r->tasks,
                  .out = r->out,
@@ -118,6 +119,15 @@ void loop_rig_open_small(loop_rig *r, const char *says, size_t n_pages)
     r->says = says;
     r->mark = '>';
     r->n_pages = n_pages;
+    open_still(r);
+}
+
+void loop_rig_open_saving(loop_rig *r, const char *says, const saved *where)
+{
+    memset(r, 0, sizeof *r);
+    r->says = says;
+    r->mark = '>';
+    r->saved = where;
     open_still(r);
 }
 
@@ -174,7 +184,7 @@ void loop_rig_close(loop_rig *r)
     close(r->ends[1]);
 }
 
-void loop_rig_send(loop_rig *r, const char *line)
+static void send_line(loop_rig *r, const char *line, const void *bytes, size_t n)
 {
     inbox_item item = {.read_ns = clock_mono_ns(&r->engine.clock.src)};
     buf answer = {0};
@@ -182,8 +192,23 @@ void loop_rig_send(loop_rig *r, const char *line)
     if (wire_request_decode(line, strlen(line), &limits, &item.request, &answer, NULL, NULL) != ST_OK) {
         item.request = NULL;
     }
+    if (n > 0 && item.request) {
+        must(item.request->attach_bytes == n, "another attachment is announced");
+        item.request->attached = mem_alloc(n);
+        memcpy(item.request->attached, bytes, n);
+    }
     item.answer = buf_detach(&answer, &item.answer_len);
     must(inbox_push(r->box, &item) == ST_OK, "the inbox is full");
+}
+
+void loop_rig_send(loop_rig *r, const char *line)
+{
+    send_line(r, line, NULL, 0);
+}
+
+void loop_rig_send_attached(loop_rig *r, const char *line, const void *bytes, size_t n)
+{
+    send_line(r, line, bytes, n);
 }
 
 void loop_rig_run(loop_rig *r)
@@ -246,19 +271,21 @@ void loop_rig_hear(loop_rig *r)
         must(buf_append(&r->bytes, chunk, (size_t)n) == ST_OK, "no memory");
     }
     const char *p = buf_str(&r->bytes) + at, *end;
-    while ((end = strchr(p, '\n')) != NULL) {
+    while ((end = memchr(p, '\n', (size_t)(buf_str(&r->bytes) + r->bytes.len - p))) != NULL) {
         err e;
         must(r->n_frames < RIG_MAX_FRAMES, "too many frames");
         if (frame_decode(p, (size_t)(end - p), &r->frames[r->n_frames], &e) != ST_OK) {
             fprintf(stderr, "loop_rig: %s: %.*s\n", e.msg, (int)(end - p), p);
             abort();
         }
+        size_t n_attached = (size_t)r->frames[r->n_frames].attach_bytes;
+        r->attached_at[r->n_frames] = (size_t)(end + 1 - buf_str(&r->bytes));
         if (r->frames[r->n_frames].kind == FRAME_UNKNOWN) { /* the filler */
             frame_release(&r->frames[r->n_frames]);
         } else {
             r->n_frames++;
         }
-        p = end + 1;
+        p = end + 1 + n_attached;
     }
 }
 

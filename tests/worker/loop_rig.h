@@ -33,6 +33,7 @@ typedef struct loop_rig {
     int ends[2];    /* of the output: ours to read, the writer's */
     output *out;
     turns *kept;
+    const saved *saved; /* borrowed; NULL = there is no store */
     sessions *sessions;
     inbox *box;
     tasks tasks;
@@ -45,6 +46,7 @@ typedef struct loop_rig {
     /* What was said, in order, since the last loop_rig_forget. */
     buf bytes;
     frame frames[RIG_MAX_FRAMES];
+    size_t attached_at[RIG_MAX_FRAMES]; /* in bytes, of those with an attachment */
     size_t n_frames;
 } loop_rig;
 
@@ -56,11 +58,15 @@ void loop_rig_open_still(loop_rig *r, const char *says);
 void loop_rig_open_chat(loop_rig *r, const char *says, const char *chat_source);
 /* As loop_rig_open_still, with so many pages. */
 void loop_rig_open_small(loop_rig *r, const char *says, size_t n_pages);
+/* As loop_rig_open_still, with a folder for saved sessions. */
+void loop_rig_open_saving(loop_rig *r, const char *says, const saved *where);
 void loop_rig_start_preparer(loop_rig *r);
 void loop_rig_start_writer(loop_rig *r);
 void loop_rig_close(loop_rig *r); /* nothing may run; engine_rig's checks of pages, model and bugs */
 
 void loop_rig_send(loop_rig *r, const char *line);
+/* The same with n bytes behind the line, as many as it says. */
+void loop_rig_send_attached(loop_rig *r, const char *line, const void *bytes, size_t n);
 /* Turns until nothing can go on by itself: as the loop does, without its waiting for time. */
 void loop_rig_run(loop_rig *r);
 void loop_rig_turns(loop_rig *r, size_t n);
