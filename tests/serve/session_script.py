@@ -1,11 +1,13 @@
 #!/usr/bin/python3
-"""session_script.py Turns|Owners|Idle|Routes|Ranges SERVE_MAIN, or Ember|Moves HEARTH MODEL: named sessions from outside, around
+"""session_script.py Turns|Owners|Idle|Routes|Ranges SERVE_MAIN, or Ember|Moves|Storm HEARTH MODEL: named sessions from outside, around
 stub_worker.py or with the bundled model. Standard library only. Exit 1 if a test fails. The table is in test_session_table.c, the fields in fields_script.py."""
 import hashlib
 import http.client
 import json
+import random
 import socket
 import tempfile
+import threading
 import time
 import unittest
 
@@ -676,6 +678,69 @@ class Moves(unittest.TestCase):
             self.assertEqual((answer["tokens"], answer["prefilled"]), (tokens, 0))
             answer = d.ask("GET", "/v1/sessions/s/probe")[2]
             self.assertEqual((answer["from"], answer["count"], answer["in_memory"]), (0, tokens, tokens))
+
+
+class Storm(unittest.TestCase):
+    """Everything at once: each reply that comes is the right one, nobody's worker dies, and nothing is left."""
+
+    def client(self, d, seed, right, wrong):
+        dice = random.Random(seed)
+        parts = []
+        for _ in range(60):
+            name, n = f"s{dice.randrange(4)}", dice.randrange(len(right))
+            what = dice.choice(["say", "say", "say", "cut", "cut", "delete", "reset", "get", "list", "export", "import", "prewarm",
+                                "probe", "leave"])
+            path, got = f"/v1/sessions/{name}", None
+            if what == "say":
+                got = d.ask("POST", "/v1/chat/completions", {"messages": right[n][0], "max_tokens": 40, "temperature": 0}, named(name))
+                if got[0] == 200 and said(got[2]) != right[n][1]:
+                    wrong.append((seed, name, n, got))
+            elif what == "cut":
+                c, r = d.stream("a", path="/v1/chat/completions", headers=named(name), ignore_eos=True, max_tokens=300)
+                r.readline() if dice.random() < 0.5 else None
+                c.close()
+            elif what == "leave":
+                s = d.raw(f"GET {path}/export HTTP/1.1\r\nHost: h\r\n\r\n".encode())
+                s.close()
+            elif what == "export":
+                c = http.client.HTTPConnection("127.0.0.1", d.port, timeout=60)
+                c.request("GET", f"{path}/export?count={dice.randrange(1, 40)}")
+                r = c.getresponse()
+                data = r.read()
+                c.close()
+                got = (r.status, None, data)
+                if r.status == 200:
+                    parts.append(data)
+            elif what == "import":
+                got = d.ask("PUT", path + "/import", dice.choice(parts) if parts else b"x")
+            else:
+                method, path = {"delete": ("DELETE", path), "reset": ("POST", path + "/reset"), "get": ("GET", path),
+                                "list": ("GET", "/v1/sessions"), "prewarm": ("POST", path + "/prewarm"),
+                                "probe": ("GET", path + "/probe")}[what]
+                got = d.ask(method, path)
+            if got and got[0] not in (200, 400, 404, 429):
+                wrong.append((seed, what, got))
+
+    def test_storm(self):
+        with ember() as d:
+            right, talk = [], []
+            for question in QUESTIONS:
+                talk.append({"role": "user", "content": question})
+                answer = say(d, talk)
+                right.append((list(talk), said(answer)))
+                talk.append(answer["choices"][0]["message"])
+        wrong = []
+        with ember("--session-ttl", "0.3", "--max-sessions", "3") as d:
+            threads = [threading.Thread(target=self.client, args=(d, seed, right, wrong)) for seed in range(6)]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+            self.assertEqual(wrong, [])
+            self.assertTrue(d.is_at_rest())
+            self.assertTrue(until(lambda: d.metrics()['hearth_sessions_open{model="ember"}'] == 0))
+            self.assertEqual(len(d.worker_pids()), 1)
+            self.assertEqual(said(say(d, right[0][0], "s0")), right[0][1])
 
 
 if __name__ == "__main__":
