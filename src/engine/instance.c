@@ -111,8 +111,8 @@ static status choose_context(instance *in, const instance_options *opt, err *e)
     return ST_OK;
 }
 
-/* Pages for max_sequences full contexts, but for one context at least and beyond that for half the memory at
- * most: fewer pages make requests wait, they never change a reply. */
+/* Pages for max_sequences full contexts, and one more each to go on from inside a page that is kept; but for one context at
+ * least and beyond that for half the memory at most: fewer pages make requests wait, they never change a reply. */
 static size_t choose_pages(const instance *in, const instance_options *opt, const cpu_limit *limit)
 {
     size_t per_context = ((size_t)in->info.context + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS;
@@ -123,7 +123,7 @@ static size_t choose_pages(const instance *in, const instance_options *opt, cons
     if (opt->kv_pages > 0) {
         return opt->kv_pages;
     }
-    if (!size_mul(per_context, opt->max_sequences, &wanted) || wanted > affordable) {
+    if (!size_mul(per_context + 1, opt->max_sequences, &wanted) || wanted > affordable) {
         wanted = affordable > per_context ? (size_t)affordable : per_context;
     }
     return wanted;
