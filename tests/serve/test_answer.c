@@ -26,6 +26,18 @@ static const answer_result stopped = {.reason = "stop",
                                       .decode_ms = 2,
                                       .total_ms = 3.0625,
                                       .preemptions = 4};
+/* A turn of a session, of which something was not at hand any more. */
+static const answer_result turned = {.reason = "stop",
+                                     .seed = 8,
+                                     .queue_ms = 0.5,
+                                     .ttft_ms = 1.25,
+                                     .prefill_ms = 1,
+                                     .decode_ms = 2,
+                                     .total_ms = 3.0625,
+                                     .preemptions = 4,
+                                     .reset_reason = "exact_prefix",
+                                     .miss_reason = "no_snapshot",
+                                     .miss_at = 64};
 #define STOPPED                                                                                 \
     "\"finish\":\"stop\",\"seed\":7,\"queue_ms\":0.500,\"ttft_ms\":1.250,\"prefill_ms\":1.000," \
     "\"decode_ms\":2.000,\"total_ms\":3.062,\"preemptions\":4"
@@ -106,6 +118,15 @@ static void test_chunks(void **state)
          "\"choices\":[{"
          "\"index\":0,\"delta\":{},\"logprobs\":null,\"finish_reason\":\"length\"}],\"hearth\":{" STOPPED
          "}}"},
+        {&chat_head,
+         {.text = "", .finish_reason = "stop"},
+         &turned,
+         false,
+         "{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":5,\"model\":\"m\","
+         "\"choices\":[{"
+         "\"index\":0,\"delta\":{},\"logprobs\":null,\"finish_reason\":\"stop\"}],\"hearth\":{" STOPPED
+         ",\"session_reset_reason\":\"exact_prefix\",\"cache_miss\":{\"at\":64,\"reason\":\"no_snapshot\"}}"
+         "}"},
     };
     for (size_t i = 0; i < N_OF(rows); i++) {
         buf out = {0};
