@@ -32,7 +32,7 @@ static void list_free(store_get_list *l)
     list_init(l);
 }
 
-static status init_locks(store *s, err *e)
+static status begin(store *s, err *e)
 {
     pthread_condattr_t attr;
     pthread_mutex_init(&s->mu, NULL); /* plain ones: cannot fail on Linux */
@@ -84,6 +84,22 @@ static status check_config(const store_config *cfg, size_t *n_slots, err *e)
     return ST_OK;
 }
 
+static bool allocate(store *s)
+{
+    s->cfg.dir = s->dir = mem_strdup(s->cfg.dir);
+    s->puts = mem_calloc(s->n_slots, sizeof *s->puts);
+    s->free_pages = mem_calloc(s->n_slots, sizeof *s->free_pages);
+    s->pages = mem_reserve(s->n_slots * s->cfg.page_bytes);
+    if (!s->dir || !s->puts || !s->free_pages || !s->pages) {
+        return false;
+    }
+    for (size_t i = 0; i < s->n_slots; i++) {
+        s->free_pages[i] = (char *)s->pages + (s->n_slots - 1 - i) * s->cfg.page_bytes;
+    }
+    s->n_free = s->n_slots;
+    return true;
+}
+
 status store_open(const store_config *cfg, store **out, err *e)
 {
     size_t n_slots = 0;
@@ -96,6 +112,7 @@ status store_open(const store_config *cfg, store **out, err *e)
         return err_set(e, ST_NOMEM, NULL, "out of memory for the store");
     }
     s->cfg = *cfg;
+    s->n_slots = n_slots;
     s->file_bytes = STORE_HEADER_BYTES + (uint64_t)cfg->page_bytes;
     s->folder.fd = -1;
     s->full_day = -1;
@@ -103,18 +120,7 @@ status store_open(const store_config *cfg, store **out, err *e)
     list_init(&s->gets);
     list_init(&s->results);
     list_init(&s->spare);
-    s->cfg.dir = s->dir = mem_strdup(cfg->dir);
-    s->puts = mem_calloc(n_slots, sizeof *s->puts);
-    s->free_pages = mem_calloc(n_slots, sizeof *s->free_pages);
-    s->pages = mem_reserve(n_slots * cfg->page_bytes);
-    s->n_slots = n_slots;
-    st = s->dir && s->puts && s->free_pages && s->pages
-             ? ST_OK
-             : err_set(e, ST_NOMEM, NULL, "out of memory for the store");
-    for (size_t i = 0; st == ST_OK && i < n_slots; i++) {
-        s->free_pages[s->n_free++] = (char *)s->pages + (n_slots - 1 - i) * cfg->page_bytes;
-    }
-    st = st == ST_OK ? init_locks(s, e) : st;
+    st = allocate(s) ? begin(s, e) : err_set(e, ST_NOMEM, NULL, "out of memory for the store");
     if (st != ST_OK) {
         release(s);
         return st;

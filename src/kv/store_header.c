@@ -46,7 +46,7 @@ store_key store_header_key(const store_header *h)
 store_key store_chain(const kv_root_key *root, const store_key *parent, const int32_t *ids, size_t n)
 {
     uint8_t text[sizeof *root + sizeof *parent + KV_PAGE_TOKENS * sizeof *ids] = {0};
-    store_key key;
+    store_key key = {{0}};
     assert(n >= 1 && n <= KV_PAGE_TOKENS);
     memcpy(text, root, sizeof *root);
     if (parent) {

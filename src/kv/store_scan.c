@@ -24,12 +24,14 @@ void store_scan_end(store *s)
     s->phase = STORE_SCAN_DONE;
 }
 
-/* store_has knows what there is to know. */
-static void tell_ready(store *s)
+/* store_has knows what there is to know; looked: and the folder was looked through. */
+static void tell(store *s, bool looked)
 {
     pthread_mutex_lock(&s->mu);
     bool first = !s->ready;
     s->ready = true;
+    s->looked = s->looked || looked;
+    pthread_cond_broadcast(&s->rest);
     pthread_mutex_unlock(&s->mu);
     if (first && s->cfg.wake) {
         s->cfg.wake(s->cfg.wake_ctx);
@@ -41,11 +43,7 @@ static void finish(store *s)
     store_scan_end(s);
     s->looked_at_ns = clock_mono_ns(clock_system());
     store_tell_totals(s);
-    pthread_mutex_lock(&s->mu);
-    s->looked = true;
-    pthread_cond_broadcast(&s->rest);
-    pthread_mutex_unlock(&s->mu);
-    tell_ready(s);
+    tell(s, true);
 }
 
 /* It is there until a step finds that it is not. */
@@ -75,7 +73,7 @@ void store_scan_begin(store *s)
     s->scan_at = 0;
     if (s->index && store_index_went(s, store_index_since(s->index, &s->seq, believe, s, &e), &e) &&
         !s->index_is_new) {
-        tell_ready(s);
+        tell(s, false);
     }
     s->round++;
     s->names = s->folder.fd >= 0 ? open_names(s) : NULL;
