@@ -295,8 +295,11 @@ static void fill_pages(engine *en, const incoming *in)
         memcpy(page_pool_addr(en->pages, in->pages[in->first_page]),
                page_pool_addr(en->pages, en->path[in->first_page]), page_pool_page_bytes(en->pages));
     }
-    for (size_t i = in->n_had; i < in->end; i++) {
-        exchange_put_row(&in->shape, &in->range, i, page_pool_addr(en->pages, in->pages[i / KV_PAGE_TOKENS]));
+    for (size_t i = in->n_had, n; i < in->end; i += n) {
+        size_t left = KV_PAGE_TOKENS - i % KV_PAGE_TOKENS;
+        n = in->end - i < left ? in->end - i : left;
+        exchange_put_rows(&in->shape, &in->range, i, n,
+                          page_pool_addr(en->pages, in->pages[i / KV_PAGE_TOKENS]));
     }
 }
 

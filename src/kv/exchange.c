@@ -44,10 +44,11 @@ static const char magic[8] = {'h', 'e', 'a', 'r', 't', 'h', 'k', 'v'};
  * Rows
  */
 
-/* n values of one position: in a row they follow each other, in the page they lie stride_bytes apart. */
+/* n values of one position: in a row they follow each other, in the page they lie stride_bytes apart, and the next
+ * position's slot_bytes further. */
 typedef struct piece {
-    size_t at; /* in the page */
-    size_t n, value_bytes, stride_bytes;
+    size_t at; /* of the first position in the page */
+    size_t n, value_bytes, stride_bytes, slot_bytes;
 } piece;
 
 #define MAX_PIECES 4 /* of one head */
@@ -63,96 +64,94 @@ static size_t blocks_of(size_t dim)
 }
 
 /* Of K: the positions lie side by side. */
-static piece across(size_t at, size_t slot, size_t n, size_t value_bytes)
+static piece across(size_t at, size_t n, size_t value_bytes)
 {
-    return (piece){at + slot * value_bytes, n, value_bytes, KV_PAGE_TOKENS * value_bytes};
+    return (piece){at, n, value_bytes, KV_PAGE_TOKENS * value_bytes, value_bytes};
 }
 
 /* Of V: the values of a position do. */
-static piece along(size_t at, size_t slot, size_t n, size_t value_bytes)
+static piece along(size_t at, size_t n, size_t value_bytes)
 {
-    return (piece){at + slot * n * value_bytes, n, value_bytes, value_bytes};
+    return (piece){at, n, value_bytes, value_bytes, n * value_bytes};
 }
 
 /* Fills out[MAX_PIECES] with those of one head that begins at `at`; returns how many. */
-static size_t pieces_of_head(kv_type type, const kv_layer *l, size_t at, size_t slot, piece *out)
+static size_t pieces_of_head(kv_type type, const kv_layer *l, size_t at, piece *out)
 {
     size_t n = 0, value = value_bytes_of(type), v_at = at + l->v_bytes;
     bool scaled = type == KV_Q8_0;
     if (scaled) {
-        out[n++] = across(at, slot, blocks_of(l->k_dim), sizeof(uint16_t));
+        out[n++] = across(at, blocks_of(l->k_dim), sizeof(uint16_t));
         at += kv_q8_scale_bytes(l->k_dim);
     }
-    out[n++] = across(at, slot, l->k_dim, value);
+    out[n++] = across(at, l->k_dim, value);
     if (l->v_in_k) {
         return n;
     }
     if (scaled) {
-        out[n++] = along(v_at, slot, blocks_of(l->v_dim), sizeof(uint16_t));
+        out[n++] = along(v_at, blocks_of(l->v_dim), sizeof(uint16_t));
         v_at += kv_q8_scale_bytes(l->v_dim);
     }
-    out[n++] = along(v_at, slot, l->v_dim, value);
+    out[n++] = along(v_at, l->v_dim, value);
     return n;
 }
 
-/* One value from any address to any other. */
-static inline void move_value(uint8_t *to, const uint8_t *from, size_t bytes)
+/* n values of one size: those at `from` lie from_stride bytes apart, those at `to` to_stride. Any alignment. */
+#define MOVE_VALUES(bytes)                                             \
+    do {                                                               \
+        for (size_t i = 0; i < n; i++) {                               \
+            memcpy(to + i * to_stride, from + i * from_stride, bytes); \
+        }                                                              \
+    } while (0)
+
+static void move_values(uint8_t *to, size_t to_stride, const uint8_t *from, size_t from_stride, size_t n,
+                        size_t value_bytes)
 {
-    switch (bytes) {
-    case 1:
-        *to = *from;
-        break;
-    case 2:
-        memcpy(to, from, 2);
-        break;
-    default:
-        memcpy(to, from, 4);
-        break;
+    if (to_stride == value_bytes && from_stride == value_bytes) {
+        memcpy(to, from, n * value_bytes);
+    } else if (value_bytes == 1) {
+        MOVE_VALUES(1);
+    } else if (value_bytes == 2) {
+        MOVE_VALUES(2);
+    } else {
+        MOVE_VALUES(4);
     }
 }
 
-static void gather(uint8_t *row, const uint8_t *page, const piece *p)
-{
-    if (p->stride_bytes == p->value_bytes) {
-        memcpy(row, page + p->at, p->n * p->value_bytes);
-        return;
-    }
-    for (size_t i = 0; i < p->n; i++) {
-        move_value(row + i * p->value_bytes, page + p->at + i * p->stride_bytes, p->value_bytes);
-    }
-}
-
-static void scatter(uint8_t *page, const uint8_t *row, const piece *p)
-{
-    if (p->stride_bytes == p->value_bytes) {
-        memcpy(page + p->at, row, p->n * p->value_bytes);
-        return;
-    }
-    for (size_t i = 0; i < p->n; i++) {
-        move_value(page + p->at + i * p->stride_bytes, row + i * p->value_bytes, p->value_bytes);
-    }
-}
-
-typedef struct transfer { /* between a page and a row; all NULL: nothing is moved */
-    const uint8_t *page, *row;
-    uint8_t *to_page, *to_row; /* one of them */
+/* Of some positions of a page between it and their rows; all zero: nothing is moved. */
+typedef struct transfer {
+    size_t first, n; /* slots of the page */
+    size_t row_bytes;
+    const uint8_t *page, *rows;
+    uint8_t *to_page, *to_rows; /* one of them */
 } transfer;
 
+/* One piece of each position: what they share of the page stays in the cache meanwhile. */
+static void move_piece(const transfer *t, const piece *p, size_t at_row)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        size_t at_page = p->at + (t->first + i) * p->slot_bytes, row = i * t->row_bytes + at_row;
+        if (t->to_rows) {
+            move_values(t->to_rows + row, p->value_bytes, t->page + at_page, p->stride_bytes, p->n,
+                        p->value_bytes);
+        } else {
+            move_values(t->to_page + at_page, p->stride_bytes, t->rows + row, p->value_bytes, p->n,
+                        p->value_bytes);
+        }
+    }
+}
+
 /* Walks over the pieces of a row in order; returns its bytes. */
-static size_t walk(const exchange_shape *s, size_t slot, const transfer *t)
+static size_t walk(const exchange_shape *s, const transfer *t)
 {
     piece p[MAX_PIECES];
     size_t done = 0;
     for (size_t l = 0; l < s->n_layers; l++) {
         const kv_layer *layer = &s->layers[l];
         for (size_t h = 0; h < layer->n_kv_heads; h++) {
-            size_t n = pieces_of_head(s->type, layer, layer->offset_bytes + h * layer->head_bytes, slot, p);
+            size_t n = pieces_of_head(s->type, layer, layer->offset_bytes + h * layer->head_bytes, p);
             for (size_t i = 0; i < n; i++) {
-                if (t->to_row) {
-                    gather(t->to_row + done, t->page, &p[i]);
-                } else if (t->to_page) {
-                    scatter(t->to_page, t->row + done, &p[i]);
-                }
+                move_piece(t, &p[i], done);
                 done += p[i].n * p[i].value_bytes; /* a row is less than a page: no overflow */
             }
         }
@@ -162,7 +161,7 @@ static size_t walk(const exchange_shape *s, size_t slot, const transfer *t)
 
 size_t exchange_row_bytes(const exchange_shape *s)
 {
-    return walk(s, 0, &(transfer){0});
+    return walk(s, &(transfer){0});
 }
 
 /*
@@ -238,13 +237,18 @@ status exchange_write(const exchange_shape *s, const int32_t *ids, size_t from, 
         return ST_NOMEM;
     }
     uint8_t *at = (uint8_t *)out->data + out->len;
-    size_t row_bytes = exchange_row_bytes(s);
+    size_t row_bytes = exchange_row_bytes(s), end = from + count;
     put_header(at, s, from, count);
     memcpy(at + p.ids, ids, p.rows - p.ids);
-    for (size_t i = 0; i < count; i++) {
-        size_t position = from + i;
-        transfer t = {.page = pages[position / KV_PAGE_TOKENS], .to_row = at + p.rows + i * row_bytes};
-        walk(s, position % KV_PAGE_TOKENS, &t);
+    for (size_t position = from, n; position < end; position += n) {
+        size_t slot = position % KV_PAGE_TOKENS;
+        n = end - position < KV_PAGE_TOKENS - slot ? end - position : KV_PAGE_TOKENS - slot;
+        const transfer t = {.first = slot,
+                            .n = n,
+                            .row_bytes = row_bytes,
+                            .page = pages[position / KV_PAGE_TOKENS],
+                            .to_rows = at + p.rows + (position - from) * row_bytes};
+        walk(s, &t);
     }
     put_u64(at + p.sum, hash64(at, p.sum));
     out->len += p.sum + SUM_BYTES;
@@ -351,9 +355,15 @@ int32_t exchange_id(const exchange_range *r, size_t position)
     return (int32_t)le32_get(r->ids + position * ID_BYTES);
 }
 
-void exchange_put_row(const exchange_shape *s, const exchange_range *r, size_t position, void *page)
+void exchange_put_rows(const exchange_shape *s, const exchange_range *r, size_t position, size_t n,
+                       void *page)
 {
-    assert(position >= r->from && position - r->from < r->count);
-    transfer t = {.row = r->rows + (position - r->from) * exchange_row_bytes(s), .to_page = page};
-    walk(s, position % KV_PAGE_TOKENS, &t);
+    size_t row_bytes = exchange_row_bytes(s), slot = position % KV_PAGE_TOKENS;
+    assert(position >= r->from && position - r->from + n <= r->count && slot + n <= KV_PAGE_TOKENS);
+    const transfer t = {.first = slot,
+                        .n = n,
+                        .row_bytes = row_bytes,
+                        .rows = r->rows + (position - r->from) * row_bytes,
+                        .to_page = page};
+    walk(s, &t);
 }

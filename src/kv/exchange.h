@@ -35,8 +35,8 @@ status exchange_bytes(const exchange_shape *s, size_t from, size_t count, size_t
 
 /* Appends the range [from, from + count) to out. ids: [from + count]; pages[p] holds positions [32 p, 32 p + 32), looked
  * at only where the range is. ST_NOMEM: out is as it was. */
-status exchange_write(const exchange_shape *s, const int32_t *ids, size_t from, size_t count, void *const *pages,
-                      buf *out);
+status exchange_write(const exchange_shape *s, const int32_t *ids, size_t from, size_t count,
+                      void *const *pages, buf *out);
 
 typedef struct exchange_range {
     size_t from, count;
@@ -47,7 +47,8 @@ typedef struct exchange_range {
 /* Checks all of it. ST_INVALID_FIELD, naming what differs: "kv_type", "layers", "identity", "checksum" … */
 status exchange_read(const exchange_shape *s, const uint8_t *bytes, size_t n, exchange_range *out, err *e);
 int32_t exchange_id(const exchange_range *r, size_t position);
-/* Puts row `position` (within the range) into its page. */
-void exchange_put_row(const exchange_shape *s, const exchange_range *r, size_t position, void *page);
+/* Puts the rows [position, position + n), which are within the range and in one page, into that. */
+void exchange_put_rows(const exchange_shape *s, const exchange_range *r, size_t position, size_t n,
+                       void *page);
 
 #endif

@@ -50,7 +50,7 @@ static void write_again(const exchange_shape *s, size_t page_bytes, const exchan
         pages[p] = calloc(1, page_bytes);
     }
     for (size_t i = r->from; i < n; i++) {
-        exchange_put_row(s, r, i, pages[i / KV_PAGE_TOKENS]);
+        exchange_put_rows(s, r, i, 1, pages[i / KV_PAGE_TOKENS]);
     }
     must(exchange_write(s, ids, r->from, r->count, pages, &out) == ST_OK);
     must(out.len == size && memcmp(out.data, data, size) == 0);
