@@ -91,9 +91,11 @@ struct sequence {
     store_key fetched_to; /* the same of the first n_fetched, which are at hand or were asked for */
     size_t n_written;
     size_t n_fetched;
-    size_t n_reads; /* of these, under way */
-    bool fetched;   /* the store has no more for it */
-    kv_miss miss;   /* what ended its prefix */
+    size_t n_reads;    /* of these, under way */
+    uint64_t fetch_ns; /* since when it waits for the next; 0 = it has not asked */
+    bool fetched;      /* the store has no more for it, as long as fetched_tokens are at hand */
+    size_t fetched_tokens;
+    kv_miss miss; /* what ended its prefix */
     size_t miss_at;
     finish_reason sealed;
     gen_verdict verdict;
@@ -139,8 +141,9 @@ typedef struct stored_read {
     size_t at;    /* which page of its history */
 } stored_read;
 
-#define ENGINE_READS       32 /* under way at most */
-#define ENGINE_WRITE_PAGES 8  /* computed pages that are written together: 256 tokens */
+#define ENGINE_READS       32                   /* under way at most */
+#define ENGINE_DISK_NS     UINT64_C(3000000000) /* that the store may take for its next page, or to begin with */
+#define ENGINE_WRITE_PAGES 8                    /* computed pages that are written together: 256 tokens */
 
 /* Workspaces of the vocabulary's size, so no more than help. */
 #define ENGINE_SAMPLERS 16
@@ -270,8 +273,8 @@ void reuse_leave(sequence *s, bool kept);
 /* Gives the store what s has computed since the last time, whole pages, if they are many or `all`. */
 void stored_write(sequence *s, bool all);
 /* Whether pages of the first `most` tokens of a waiting sequence are on their way into the tree: it is to be asked again
- * before it comes in. Asks for them first. */
-bool stored_fetch(sequence *s, size_t most);
+ * before it comes in. Asks for them first. at_hand: tokens that the tree has. */
+bool stored_fetch(sequence *s, size_t at_hand, size_t most);
 /* It does not wait for them any more. */
 void stored_give_up(sequence *s);
 /* Takes in what has come; whether anything has. */

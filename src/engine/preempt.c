@@ -29,6 +29,7 @@ void sequence_park(sequence *s, uint64_t now_ns)
     if (!s->image) {
         stored_write(s, true);
         s->fetched = false;
+        s->fetch_ns = 0;
     }
     reuse_leave(s, !s->image);
     en->promised_pages -= s->promised_pages;

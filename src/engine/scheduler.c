@@ -156,13 +156,11 @@ static sequence *next_parked(engine *en)
 static bool try_resume(engine *en, sequence *s, uint64_t now_ns)
 {
     size_t need = resident_pages_for(sequence_reserves(s));
-    if (!s->image && stored_fetch(s, s->n_known)) {
-        return false;
-    }
     reuse_offer o = s->image ? (reuse_offer){0} : reuse_find_again(s);
     size_t n_path = reuse_pages(en, &o);
     reuse_hold(en, &o);
-    if (!has_room(en, need - n_path, n_path, true)) {
+    if (!has_room(en, need - n_path, n_path, true) ||
+        (!s->image && stored_fetch(s, o.n_tokens, s->n_known))) {
         reuse_let_go(en, &o);
         return false;
     }
@@ -221,12 +219,13 @@ static bool has_room_with(engine *en, reuse_offer *o, size_t need)
 /* false: it must wait for a lane or for pages. Else it is admitted, or has failed. */
 static bool try_admit(engine *en, sequence *s, uint64_t now_ns)
 {
-    if (stored_fetch(s, s->n_prompt - 1)) {
-        return false;
-    }
     reuse_offer o = reuse_find_for(s);
     size_t need = resident_pages_for(sequence_reserves(s));
     if (!has_room_with(en, &o, need)) {
+        return false;
+    }
+    if (stored_fetch(s, o.n_tokens, s->n_prompt - 1)) {
+        reuse_let_go(en, &o);
         return false;
     }
     lane *l;

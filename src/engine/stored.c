@@ -83,27 +83,52 @@ static bool more_is_stored(sequence *s, size_t most, kv_match *at_hand)
     return store_has(s->en->cfg.store, &next);
 }
 
-bool stored_fetch(sequence *s, size_t most)
+/* There is nothing more to ask for, until fewer than these tokens are at hand. */
+static void has_fetched(sequence *s, size_t n_tokens)
+{
+    s->fetched = true;
+    s->fetched_tokens = n_tokens;
+}
+
+/* Whether s still waits: for the store to begin, or for its turn, or for a page. */
+static bool begin_fetch(sequence *s, size_t most)
 {
     engine *en = s->en;
-    if (!en->cfg.store || !en->tree || s->prompt_probs || s->fetched) {
-        return false;
-    }
+    kv_match at_hand;
     if (!store_ready(en->cfg.store)) {
         return true;
     }
-    if (en->fetching != s) {
-        kv_match at_hand;
-        if (!more_is_stored(s, most, &at_hand)) {
-            s->fetched = true;
-            return false;
-        }
-        if (en->fetching) {
-            return true; /* its turn comes */
-        }
+    if (!more_is_stored(s, most, &at_hand)) {
+        has_fetched(s, at_hand.n_usable);
+        return false;
+    }
+    if (!en->fetching) {
+        s->fetch_ns = clock_mono_ns(en->cfg.clock);
         s->hold = at_hand.node; /* what it goes on from is not to go for the rest */
         kv_tree_hold(en->tree, s->hold);
         en->fetching = s;
+    }
+    return true;
+}
+
+bool stored_fetch(sequence *s, size_t at_hand, size_t most)
+{
+    engine *en = s->en;
+    if (!en->cfg.store || !en->tree || s->prompt_probs || (s->fetched && at_hand >= s->fetched_tokens)) {
+        return false;
+    }
+    uint64_t now_ns = clock_mono_ns(en->cfg.clock);
+    if (s->fetched || s->fetch_ns == 0) {
+        s->fetched = false;
+        s->fetch_ns = now_ns;
+    }
+    if (now_ns - s->fetch_ns > ENGINE_DISK_NS) { /* a disk that gives nothing holds nobody up */
+        stored_give_up(s);
+        has_fetched(s, 0);
+        return false;
+    }
+    if (en->fetching != s && (!begin_fetch(s, most) || en->fetching != s)) {
+        return !s->fetched;
     }
     while (en->n_reads < ENGINE_READS && (s->n_fetched + 1) * KV_PAGE_TOKENS <= most && ask(s)) {
     }
@@ -111,6 +136,7 @@ bool stored_fetch(sequence *s, size_t most)
         return true;
     }
     stored_give_up(s);
+    has_fetched(s, at_hand);
     return false;
 }
 
@@ -129,7 +155,7 @@ void stored_give_up(sequence *s)
     en->fetching = NULL;
     kv_tree_release(en->tree, s->hold);
     s->hold = NULL;
-    s->fetched = true;
+    has_fetched(s, 0);
 }
 
 /* The page goes into the tree, behind those before it. */
@@ -142,6 +168,7 @@ static void take_in(engine *en, const stored_read *r)
     }
     en->path[r->at] = r->page;
     kv_span span = {.pages = {en->path}};
+    s->fetch_ns = clock_mono_ns(en->cfg.clock);
     bool whole = kv_tree_insert(en->tree, &s->root, s->history.data, n, &span, &s->hold) == n;
     counter_add(&en->count.fetched, whole ? KV_PAGE_TOKENS : 0);
 }

@@ -25,6 +25,7 @@ typedef struct rig_config {
     bool prewarm;      /* all lanes are made at once */
     size_t park_bytes;
     uint64_t max_step_ns;
+    store *store;                                                                     /* NULL = none */
     const tokenizer *tok;                                                             /* NULL = none */
     void (*before_step)(void *ctx, const step_row *rows, size_t n, bool any_prefill); /* NULL = nothing */
     void *before_step_ctx;
@@ -81,7 +82,8 @@ bool log_over(const reply_log *l);
 gen_request rig_request(reply_log *l, const int32_t *prompt, size_t n_prompt, int32_t max_new);
 void rig_submit(engine_rig *r, const gen_request *q, reply_log *l);
 status rig_refused(engine_rig *r, const gen_request *q, err *e); /* submits; must not succeed */
-void rig_step(engine_rig *r);  /* one step; fails the test if the engine's books do not agree after it */
+/* One step, and what it says; fails the test if the engine's books do not agree after it. */
+bool rig_step(engine_rig *r);
 void rig_drain(engine_rig *r); /* steps until nothing runs; fails the test after 100,000 */
 /* All of it: submit, drain. */
 void rig_generate(engine_rig *r, const gen_request *q, reply_log *l);
