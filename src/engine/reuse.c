@@ -42,6 +42,9 @@ reuse_offer reuse_find(const engine *en, const kv_root_key *root, const session 
         o.node = kv_tree_match(en->tree, root, prompt, n, o.n_tokens).node;
     }
     o.miss = known > o.n_tokens ? KV_MISS_EVICTED : m.miss;
+    if (o.miss == KV_MISS_NONE && o.n_tokens < m.n_usable) {
+        o.miss = KV_MISS_NEW; /* for who may not have what is there */
+    }
     o.miss_at = m.miss == KV_MISS_DIFFERS && m.n_known > o.n_tokens ? m.n_known : o.n_tokens;
     return o;
 }
@@ -78,6 +81,8 @@ void reuse_whole_pages(engine *en, reuse_offer *o)
         return;
     }
     o->n_tokens = whole;
+    o->miss = KV_MISS_EVICTED;
+    o->miss_at = whole;
     o->node = whole > 0 ? kv_tree_match(en->tree, o->root, o->ids, whole, whole).node : NULL;
     kv_tree_hold(en->tree, o->node);
     kv_tree_release(en->tree, leaf);

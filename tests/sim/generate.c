@@ -157,6 +157,7 @@ static void make_turn(dice *d, const sim_config *c, const sim_request *all, size
     for (size_t k = i; k-- > 0;) {
         if (all[k].session == r->session) {
             r->follows = (int64_t)k + 1;
+            r->space = once_in(d, 8) ? pick(d, 0, 2) : all[k].space;
             r->at = all[k].at + moment(d, c, 60);
             r->own = pick(d, 0, 12);
             r->shared = r->poison = r->looped = 0;
@@ -185,6 +186,7 @@ static void make_request(dice *d, theme t, const sim_config *c, const sim_reques
                  : once_in(d, t == THEME_PRESSURE ? 2 : 5) ? -1
                                                            : pick(d, 1, once_in(d, 3) ? 120 : 30);
     r->session = once_in(d, t == THEME_SESSIONS ? 6 : 2) ? 0 : pick(d, 1, SIM_MAX_SESSIONS);
+    r->space = once_in(d, 6) ? pick(d, 1, 2) : 0;
     if (r->session > 0 && once_in(d, t == THEME_SESSIONS ? 1 : 3)) {
         make_turn(d, c, all, i, r);
     }

@@ -47,7 +47,7 @@ static left left_for(const world *w, const life *l)
     left x = {0, 0};
     for (size_t i = 0; i < w->s->n_requests; i++) {
         const life *o = &w->lives[i];
-        if (o == l || !o->begun ||
+        if (o == l || !o->begun || o->r->space != l->r->space ||
             (o->phase != LIFE_DONE && o->now.n_preempted == 0 && o->n_preempted == 0)) {
             continue; /* one that gives way leaves what it has, too */
         }

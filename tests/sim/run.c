@@ -287,7 +287,9 @@ static status submit(life *l, size_t fail_at, err *e)
                      .repeat_span = (int32_t)r->repeat_span,
                      .plan = (gen_plan)r->plan,
                      .labels = sim_labels,
-                     .n_labels = (size_t)r->n_labels};
+                     .n_labels = (size_t)r->n_labels,
+                     .cache_namespace = "ab",
+                     .n_cache_namespace = (size_t)r->space};
     q.sink = (gen_sink){.ctx = l, .token = on_token, .done = on_done, .failed = on_failed};
     q.sink.prompt_probs = r->prompt_logprobs >= 0 ? on_prompt_probs : NULL;
     q.stop_ids = oracle_stop_ids(r, &q.n_stop_ids);

@@ -127,6 +127,7 @@ void scenario_mend(scenario *s)
         at_least(&sim_request_kind, (int64_t *)r);
         r->follows = r->follows > (int64_t)i ? 0 : r->follows;
         r->session = r->session > SIM_MAX_SESSIONS ? SIM_MAX_SESSIONS : r->session;
+        r->space = r->space > 2 ? 2 : r->space;
         r->own = r->own > SIM_MAX_CTX ? SIM_MAX_CTX : r->own;
         r->shared = r->shared > SIM_MAX_CTX ? SIM_MAX_CTX : r->shared;
     }

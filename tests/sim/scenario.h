@@ -48,6 +48,7 @@
     X(looped, 0, 0)  /* the reply is one run of that many tokens over and over */   \
     X(max_new, 1, -1)                                                               \
     X(session, 0, 0) /* 1 + its number; 0 = anonymous */                            \
+    X(space, 0, 0)   /* of the cache: what others leave is found in the same one */ \
     X(priority, 0, -10)                                                             \
     X(plan, 0, 0) /* gen_plan */                                                    \
     X(n_labels, 1, 1)                                                               \

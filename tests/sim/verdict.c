@@ -299,6 +299,12 @@ static void check_counts(const world *w, const life *l)
         sim_fail("request %zu: it began at %zu and says that %d tokens were reused", WHO(w, l), l->reused,
                  r->reused_tokens);
     }
+    if (!cold && l->begun &&
+        ((r->miss == KV_MISS_NONE) != (r->reused_tokens + 1 == r->prompt_tokens) ||
+         r->miss_at < r->reused_tokens || r->miss_at >= r->prompt_tokens)) {
+        sim_fail("request %zu: %d of %d tokens reused, and what ends that is %s at %d", WHO(w, l),
+                 r->reused_tokens, r->prompt_tokens, kv_miss_name(r->miss), r->miss_at);
+    }
     if (cold && r->reused_tokens > 0) {
         sim_fail("request %zu: tokens reused although nothing may be", WHO(w, l));
     }
