@@ -89,6 +89,8 @@
     X(turn_prefix, "in a session that went on otherwise: its tail is dropped")                              \
     X(turn_mismatch, "in a session that says something else")                                               \
     X(turn_dirty, "in a session whose last turn was cancelled")                                             \
+    X(turn_told, "in a session that was told the tokens of another: what a restore does")                   \
+    X(turn_moved, "the first turn was another engine's, of another set and chunk: out and in as bytes")     \
     X(tree_page, "a stranger left a page of its prompt", .pages = true)                                     \
     X(tree_page_one, "a stranger left a token more than a page", .pages = true)                             \
     X(tree_below, "a stranger left a token less than a page: it is not offered", .pages = true)             \

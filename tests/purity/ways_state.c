@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "engine/session_range.h"
+
 #define PAGE KV_PAGE_TOKENS
 
 /* Of n tokens that a stranger left. */
@@ -86,6 +88,70 @@ void run_turn_mismatch(scene *s)
     memcpy(ids, s->q.prompt, s->q.n_prompt * sizeof *ids);
     ids[0] = ids[0] == 70 ? 71 : 70;
     next_turn(s, turn(s, ids, s->q.n_prompt), RESET_MISMATCH, 0);
+}
+
+void run_turn_told(scene *s)
+{
+    size_t n;
+    int32_t ids[ASK_MAX_PROMPT];
+    const int32_t *known = session_resident(first_turn(s), &n);
+    memcpy(ids, known, n * sizeof *ids);
+    session *in = open_session(s);
+    expect(s, session_set_tokens(in, ids, n, NULL) == ST_OK, "it cannot be told");
+    next_turn(s, in, RESET_EXACT_PREFIX, s->q.n_turn + s->q.n_reply);
+}
+
+/* Another set than the case's: the reference set only where there is nothing else. */
+static kern_set another_set(const purity_case *c)
+{
+    purity_case changed = *c;
+    size_t n = matrix_values(AXIS_SET), at = c->at[AXIS_SET];
+    changed.at[AXIS_SET] = (uint8_t)(at > 1 ? at - 1 : n - 1);
+    return matrix_set(&changed);
+}
+
+/* The first turn somewhere else; its tokens as bytes, [0, half) and [half, all). */
+static void export_turn(scene *s, buf parts[2])
+{
+    static scene t;
+    const place_way how = {
+        .set = another_set(&s->judged), .kv = matrix_kv(&s->judged), .threads = 1, .chunk = 37};
+    const place_config cfg = place_config_default();
+    const char *left;
+    err e;
+    memset(&t, 0, sizeof t);
+    t.judged = s->judged;
+    t.q = s->q;
+    place_open(&t.p, matrix_model(&s->judged), &how, &cfg);
+    session *from = first_turn(&t);
+    size_t n = s->q.n_turn + s->q.n_reply, half = n / 2;
+    const session_range ranges[2] = {{.count = half}, {.from = half, .count = n - half}};
+    for (size_t i = 0; i < 2; i++) {
+        expect(s, ranges[i].count == 0 || session_export(from, &ranges[i], &parts[i], &e) == ST_OK, e.msg);
+    }
+    session_close(from);
+    expect(s, t.why[0] == '\0', t.why);
+    if (!place_close(&t.p, &left)) {
+        expect(s, false, left);
+    }
+    heard_release(&t.others[0]);
+}
+
+void run_turn_moved(scene *s)
+{
+    buf parts[2] = {{0}, {0}};
+    session *in = open_session(s);
+    export_turn(s, parts);
+    for (size_t i = 0; i < 2; i++) {
+        session_range r = {0};
+        err e;
+        expect(s,
+               parts[i].len == 0 ||
+                   session_import(in, (const uint8_t *)parts[i].data, parts[i].len, &r, &e) == ST_OK,
+               e.msg);
+        buf_release(&parts[i]);
+    }
+    next_turn(s, in, RESET_EXACT_PREFIX, s->q.n_turn + s->q.n_reply);
 }
 
 void run_turn_dirty(scene *s)
