@@ -29,9 +29,15 @@ static void look_at(world *w, bool after)
     }
 }
 
+static uint64_t evicted_by(const world *w)
+{
+    return w->en->tree ? kv_tree_stats_read(w->en->tree).evicted_pages : 0;
+}
+
 void look_before(world *w)
 {
     look_at(w, false);
+    w->n_evicted = evicted_by(w);
 }
 
 void look_planned(world *w)
@@ -158,6 +164,23 @@ static void no_more_than_needed(const world *w, size_t n_victims)
     }
 }
 
+/* What was kept is given up page by page, for one who takes them at once. */
+static void gave_up_no_more_than_needed(const world *w)
+{
+    engine_stats st;
+    for (size_t i = 0; i < w->s->n_requests; i++) {
+        const life *l = &w->lives[i];
+        if ((l->before.there && !l->now.there) || was_parked(l)) {
+            return; /* its pages are free again too */
+        }
+    }
+    engine_stats_read(w->en, &st);
+    size_t n_free = (size_t)(st.pages_total - st.pages_used - st.pages_cached) - w->en->promised_pages;
+    if (!w->memory_failed && evicted_by(w) > w->n_evicted && n_free > 0) {
+        sim_fail("cached pages were given up, and %zu are free", n_free);
+    }
+}
+
 /* The smallest come back first, and one that has waited long enough lets nobody in before it. */
 static void came_back_justly(const world *w, const life *x)
 {
@@ -247,6 +270,7 @@ void look_after(world *w)
         in_order(w, l);
     }
     no_more_than_needed(w, n_victims);
+    gave_up_no_more_than_needed(w);
     if (eldest && !eldest->in_batch && !eldest->before.parked && !eldest->before.restoring &&
         !about_to_end) { /* the pages that it waits for */
         sim_fail("request %zu: stands still although it was admitted longest ago", WHO(w, eldest));

@@ -92,6 +92,7 @@ typedef struct world {
     /* Counted by the simulator. */
     uint64_t n_submitted, n_done, n_failed, n_cancelled, n_generated, n_forward_failures, n_preemptions;
     uint64_t n_lane_events, n_memory_failures;
+    uint64_t n_evicted; /* pages of the tree, before the step */
     memory memories[SIM_MAX_SESSIONS];
     life lives[SIM_MAX_REQUESTS];
 } world;
