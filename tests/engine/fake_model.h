@@ -14,7 +14,7 @@
 
 #include "model/forward.h"
 
-#define FAKE_MAX_POS 4096
+#define FAKE_MAX_POS 32768
 #define FAKE_N_EMBD  8
 
 typedef struct fake_model {
