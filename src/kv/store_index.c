@@ -287,7 +287,7 @@ static status open_lock(store_index *ix, int dir_fd, err *e)
     return ST_OK;
 }
 
-static status remove_old(store_index *ix, int dir_fd, err *e)
+static status remove_old(int dir_fd, err *e)
 {
     static const char *const names[] = {NAME "-wal", NAME "-shm", NAME "-journal", NAME};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -295,6 +295,12 @@ static status remove_old(store_index *ix, int dir_fd, err *e)
             return err_set(e, ST_IO, NULL, "cannot remove %s: %s", names[i], strerror(errno));
         }
     }
+    return ST_OK;
+}
+
+/* Whoever has another one open sees it. */
+static status count_generation(store_index *ix, err *e)
+{
     ix->generation++;
     return pwrite(ix->lock_fd, &ix->generation, sizeof ix->generation, 0) == (ssize_t)sizeof ix->generation
                ? ST_OK
@@ -348,7 +354,7 @@ static status prepare_all(store_index *ix, err *e)
     return ST_OK;
 }
 
-static status open_database(store_index *ix, const char *dir, bool *made, err *e)
+static status open_database(store_index *ix, const char *dir, bool *empty, err *e)
 {
     char path[PATH_BYTES];
     int keep = 1, n = snprintf(path, sizeof path, "%s/" NAME, dir);
@@ -365,8 +371,8 @@ static status open_database(store_index *ix, const char *dir, bool *made, err *e
     /* The last one who closes would remove the -wal by its name, which may be that of the next generation. */
     sqlite3_file_control(ix->db, NULL, SQLITE_FCNTL_PERSIST_WAL, &keep);
     status st = exec(ix, settings, e);
-    st = st == ST_OK ? check_version(ix, made, e) : st;
-    if (st == ST_OK && *made) {
+    st = st == ST_OK ? check_version(ix, empty, e) : st;
+    if (st == ST_OK && *empty) {
         st = exec(ix, "BEGIN IMMEDIATE", e);
         st = st == ST_OK ? exec(ix, schema, e) : st;
         st = st == ST_OK ? exec(ix, "COMMIT", e) : st;
@@ -381,15 +387,18 @@ status store_index_open(const char *dir, int dir_fd, bool fresh, store_index **o
         mem_free(ix);
         return err_set(e, ST_NOMEM, NULL, "cannot make SQLite ready");
     }
+    bool empty = false;
     status st = open_lock(ix, dir_fd, e);
-    st = st == ST_OK && fresh ? remove_old(ix, dir_fd, e) : st;
-    st = st == ST_OK ? open_database(ix, dir, made, e) : st;
+    st = st == ST_OK && fresh ? remove_old(dir_fd, e) : st;
+    st = st == ST_OK ? open_database(ix, dir, &empty, e) : st;
+    st = st == ST_OK && empty ? count_generation(ix, e) : st;
     if (st != ST_OK) {
         store_index_close(ix);
         return st;
     }
     (void)flock(ix->lock_fd, LOCK_UN);
     *out = ix;
+    *made = empty;
     return ST_OK;
 }
 

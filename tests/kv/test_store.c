@@ -331,6 +331,29 @@ static void test_shared_prefix(void **state)
     rig_end(&r);
 }
 
+/* A page from the middle is lost and written again: it has those behind it, and stays as long as they do. */
+static void test_written_again(void **state)
+{
+    store_rig r;
+    rig_page p;
+    char path[RIG_PATH_BYTES];
+    open_for_two(&r);
+    rig_put_all(&r, 1, 0, PAGES);
+    rig_page_make(&p, 1, 4);
+    rig_path(&r, &p, path);
+    assert_int_equal(truncate(path, 100), 0);
+    assert_int_equal(rig_prefix(&r, 1, PAGES), 4);
+    rig_put_all(&r, 1, 4, 5);
+    rig_put_all(&r, 2, 0, PAGES);
+    assert_int_equal(rig_prefix(&r, 2, PAGES), PAGES);
+    for (unsigned i = 0; i < PAGES - 2;
+         i++) { /* in the order of use the one written again is the last of its kind */
+        rig_put_all(&r, 3, i, i + 1);
+        assert_int_equal(kept(&r, 1, PAGES), PAGES - 1 - i);
+    }
+    rig_end(&r);
+}
+
 static void test_daily_limit(void **state)
 {
     store_rig r;
@@ -449,6 +472,7 @@ int main(void)
         cmocka_unit_test(test_interleaved),
         cmocka_unit_test(test_longer_than_budget),
         cmocka_unit_test(test_shared_prefix),
+        cmocka_unit_test(test_written_again),
         cmocka_unit_test(test_daily_limit),
         cmocka_unit_test(test_daily_limit_without_index),
         cmocka_unit_test(test_refused_configurations),

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <sqlite3.h>
 
 #include "kv/store_index.h"
 #include "kv/store_keys.h"
@@ -105,6 +106,19 @@ static void other_application(const store_rig *r) /* offset 68: application_id *
     put_text(r, "index.db", 68, "\1\2\3\4", 4);
 }
 
+static void wrong_counts(const store_rig *r) /* a sound database that says what is not so */
+{
+    char path[RIG_PATH_BYTES];
+    sqlite3 *db = NULL;
+    rig_name(r, "index.db", path);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(
+        sqlite3_exec(db, "UPDATE total SET files = 7, bytes = 1000000000; UPDATE page SET kids = 1 - kids",
+                     NULL, NULL, NULL),
+        SQLITE_OK);
+    sqlite3_close(db);
+}
+
 static const struct {
     const char *what;
     void (*spoil)(const store_rig *r);
@@ -121,6 +135,7 @@ static const struct {
     {"half of it", half, 1},
     {"another version", other_version, 1},
     {"another application", other_application, 1},
+    {"wrong counts", wrong_counts, 0},
 };
 
 static void check_all_there(store_rig *r, const char *what)
@@ -228,10 +243,13 @@ static void test_comes_over(void **state)
     rig_init(&r);
     rig_open(&r);
     rig_put_all(&r, 1, 0, PAGES);
-    garbage(&r);
+    no_index(&r);
+    remove_name(&r, "index.db-wal");
+    remove_name(&r, "index.db-shm");
     other = r;
     rig_open(&other);
     assert_int_equal(rig_stats(&other).files, PAGES);
+    assert_true(rig_stats(&other).writes);
     rig_put_all(&other, 2, 0, 1);
     rig_page_make(&p, 2, 0);
     for (unsigned i = 0; i < 6000 && !store_has(r.s, &p.key); i++) {
