@@ -110,16 +110,27 @@ void print_err(const char *what, const err *e)
     fputc('\n', stderr);
 }
 
-/* $XDG_CACHE_HOME/hearth/packed or ~/.cache/hearth/packed; NULL without either. */
+/* $XDG_CACHE_HOME/hearth/NAME or ~/.cache/hearth/NAME in path; NULL without either. */
+static const char *cache_dir(const char *name, char path[MAX_PACK_DIR])
+{
+    const char *cache = env_path("XDG_CACHE_HOME");
+    const char *home = env_path("HOME");
+    int n = cache  ? snprintf(path, MAX_PACK_DIR, "%s/hearth/%s", cache, name)
+            : home ? snprintf(path, MAX_PACK_DIR, "%s/.cache/hearth/%s", home, name)
+                   : -1;
+    return n > 0 && n < MAX_PACK_DIR ? path : NULL;
+}
+
 static const char *default_pack_dir(void)
 {
     static char path[MAX_PACK_DIR];
-    const char *cache = env_path("XDG_CACHE_HOME");
-    const char *home = env_path("HOME");
-    int n = cache  ? snprintf(path, sizeof path, "%s/hearth/packed", cache)
-            : home ? snprintf(path, sizeof path, "%s/.cache/hearth/packed", home)
-                   : -1;
-    return n > 0 && (size_t)n < sizeof path ? path : NULL;
+    return cache_dir("packed", path);
+}
+
+const char *model_store_dir(void)
+{
+    static char path[MAX_PACK_DIR];
+    return cache_dir("kv", path);
 }
 
 static int choose_pack_dir(const model_options_args *a, instance_options *o)

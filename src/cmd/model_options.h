@@ -50,10 +50,14 @@ typedef struct model_options_args {
  * the installed one. EXIT_USAGE if name is empty, or NULL and no model is bundled; EXIT_FAILED if there is no
  * such file; the reason is printed. */
 int model_path_find(const char *name, char *path, size_t cap);
+#define MODEL_STORE_BYTES ((int64_t)8 << 30) /* that the store of a model may take */
 /* Checks and converts. EXIT_USAGE for a value that does not exist, which is printed. default_kv applies when
  * --kv-type is absent. Strings live as long as the program (the folder for packed weights comes from --pack-dir,
  * $XDG_CACHE_HOME or $HOME; NULL with --no-pack-cache or without any of them). */
 int model_options_instance(const model_options_args *a, kv_type default_kv, instance_options *out);
+/* Where keys and values are kept on disk if nobody says otherwise: hearth/kv in $XDG_CACHE_HOME or ~/.cache; NULL without
+ * either. */
+const char *model_store_dir(void);
 /* Prints "hearth: what: message (at byte …)" for people, without `what` if the message names it. */
 void print_err(const char *what, const err *e);
 /* Draws a progress bar on stderr (only if it is a terminal); done = 1 clears it, print_err too. ctx is what

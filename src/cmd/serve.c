@@ -19,7 +19,7 @@
 #define MAX_TIMEOUT_S 86400
 #define MAX_SESSION_TTL_S 31536000
 #define ID_BYTES      256
-#define MAX_OPTIONS   11
+#define MAX_OPTIONS   13
 #define OPTION_BYTES  (4096 + 32) /* --pack-dir=PATH */
 
 typedef struct serve_args {
@@ -29,7 +29,9 @@ typedef struct serve_args {
     const char *host, *unix_path, *keys_path, *worker_cmd, *keepalive, *keepalive_kind;
     int64_t port, max_body, max_queue, max_respawns, max_sessions, slow_reader_s, named_sessions;
     double stall_s, grace_s, drain_s, session_ttl_s;
-    bool no_sandbox;
+    const char *store_dir;
+    int64_t store_bytes;
+    bool no_store, no_sandbox;
 } serve_args;
 
 /* Everything that serve_config borrows. */
@@ -105,6 +107,11 @@ static void put_options(command *c, const serve_args *a)
     }
     if (a->load.huge_pages) {
         add_flag_option(c, "huge-pages");
+    }
+    const char *kept_in = a->no_store ? NULL : a->store_dir ? a->store_dir : model_store_dir();
+    if (kept_in) {
+        add_text_option(c, "store", kept_in);
+        add_option(c, "store-bytes", a->store_bytes);
     }
     if (a->template_file) {
         add_text_option(c, "chat-template", a->template_file);
@@ -201,6 +208,18 @@ static int check_template(const char *file)
     return rc;
 }
 
+static int check_store(const serve_args *a)
+{
+    if (a->store_dir && (a->no_store || !*a->store_dir || strlen(a->store_dir) >= 4096)) {
+        fprintf(stderr, "hearth: --store: %s\n",
+                a->no_store     ? "it says the opposite of --no-store"
+                : *a->store_dir ? "the path is too long"
+                                : "the path is empty");
+        return EXIT_USAGE;
+    }
+    return EXIT_OK;
+}
+
 static int read_keepalive(const serve_args *a, serve_config *cfg)
 {
     char *end;
@@ -244,6 +263,7 @@ static int serve(const serve_args *a, command *c)
     rc = rc ? rc : read_keepalive(a, &cfg);
     rc = rc ? rc : check_template(a->template_file);
     rc = rc ? rc : check_tool_format(a->tool_format);
+    rc = rc ? rc : check_store(a);
     rc = rc ? rc : a->worker_cmd ? foreign_workers(c, a) : own_workers(c, a);
     if (rc != EXIT_OK) {
         return rc;
@@ -277,6 +297,7 @@ int cmd_serve(int argc, char **argv)
                     .slow_reader_s = SERVE_DEFAULT_SLOW_READER_S,
                     .stall_s = 30,
                     .named_sessions = SERVE_DEFAULT_SESSIONS,
+                    .store_bytes = MODEL_STORE_BYTES,
                     .session_ttl_s = SERVE_DEFAULT_SESSION_TTL_S,
                     .grace_s = 2,
                     .drain_s = 3};
@@ -303,6 +324,9 @@ int cmd_serve(int argc, char **argv)
         {"max-respawns", 0, ARG_INT, &a.max_respawns, 0, 1000000, "N  deaths of a worker without a token in between (5)"},
         {"sse-keepalive", 0, ARG_TEXT, &a.keepalive, 0, 0, "SECONDS  after which a quiet stream gets a sign of life, or off (15)"},
         {"sse-keepalive-kind", 0, ARG_TEXT, &a.keepalive_kind, 0, 0, "KIND  of that sign: comment (default) or delta"},
+        {"store", 0, ARG_TEXT, &a.store_dir, 0, 0, "DIR  where what was read is kept on disk (hearth/kv in $XDG_CACHE_HOME or ~/.cache)"},
+        {"store-bytes", 0, ARG_INT, &a.store_bytes, 1, INT64_MAX, "N  bytes that may be kept there, per model (8589934592)"},
+        {"no-store", 0, ARG_FLAG, &a.no_store, 0, 0, "keep nothing on disk"},
         {"no-sandbox", 0, ARG_FLAG, &a.no_sandbox, 0, 0, "for debuggers: workers keep all rights"},
         {"worker-cmd", 0, ARG_TEXT, &a.worker_cmd, 0, 0, "COMMAND  run this as the worker, words split at blanks; -m is only a name then (stub)"},
     };

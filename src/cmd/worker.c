@@ -44,12 +44,18 @@ int cmd_worker(int argc, char **argv)
     const char *tool_format = NULL;
     int64_t max_sessions = WORKER_DEFAULT_SESSIONS; /* its range is worker_run's to check */
     int64_t slow_reader_s = WORKER_SLOW_READER_MS / 1000;
+    const char *store_dir = NULL;
+    int64_t store_bytes = MODEL_STORE_BYTES;
     bool no_warm = false, no_sandbox = false;
     const cli_arg table[] = {
         MODEL_OPTION_ROWS(model),
         {"max-sessions", 0, ARG_INT, &max_sessions, INT32_MIN, INT32_MAX,
          "N  slots, the anonymous one included (8)"},
         {"no-warm", 0, ARG_FLAG, &no_warm, 0, 0, "never reuse what a session has read"},
+        {"store", 0, ARG_TEXT, &store_dir, 0, 0,
+         "DIR  keep what was read on disk, too, in a folder of the model's below"},
+        {"store-bytes", 0, ARG_INT, &store_bytes, 1, INT64_MAX,
+         "N  bytes that may be kept there (8589934592)"},
         {"no-sandbox", 0, ARG_FLAG, &no_sandbox, 0, 0,
          "for debuggers: keep all rights while reading the model"},
         {"prefix-ids", 0, ARG_TEXT, &prefix, 0, 0, "IDS  token ids before every prompt"},
@@ -90,6 +96,8 @@ int cmd_worker(int argc, char **argv)
         cfg.tool_format = tool_format;
         cfg.max_sessions = (int32_t)max_sessions;
         cfg.warm = !no_warm;
+        cfg.store_dir = store_dir;
+        cfg.instance.store_bytes = (uint64_t)store_bytes;
         cfg.sandbox = !no_sandbox;
         cfg.slow_reader_ms = (uint64_t)slow_reader_s * 1000;
         cfg.control_fd = has_control ? control : NULL;

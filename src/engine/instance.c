@@ -12,9 +12,11 @@
 #include "gguf/reader.h"
 #include "model/model.h"
 
-#define STRING_CHUNK   4096
-#define SYSTEM_PAGE    4096
-#define PREFAULT_SLICE (16u << 20) /* bytes between two reports of progress */
+#define STRING_CHUNK      4096
+#define SYSTEM_PAGE       4096
+#define PREFAULT_SLICE    (16u << 20) /* bytes between two reports of progress */
+#define STORE_QUEUE_BYTES ((size_t)64 << 20)
+#define STORE_CLOSE_MS    2000
 /* Rows of logits beyond one per sequence: prompts that are scored (prompt_logprobs) advance by these. */
 #define SCORE_ROWS 31
 
@@ -25,12 +27,15 @@ struct instance {
     model *model;
     pool *compute;
     engine *en;
+    store *kept; /* NULL: nothing is kept on disk */
     arena strings;
     /* borrowed */
     const kern_table *kern;
 
     forward_ops ops;
     instance_info info;
+    bool has_digest;
+    uint8_t digest[SHA256_BYTES];
 };
 
 struct instance_source {
@@ -38,6 +43,7 @@ struct instance_source {
     gguf_files *files; /* NULL once taken */
     pack_file *packed; /* NULL: pack in memory */
     cpu_limit limit;
+    uint8_t identity[SHA256_BYTES];
 };
 
 instance_options instance_options_default(void)
@@ -183,6 +189,62 @@ static status bring_weights(instance *in, const instance_source *s, const instan
                       e);
 }
 
+/* The digest, if it is known or costs little. */
+static void find_digest(instance *in)
+{
+    const uint8_t *known = model_digest(in->model);
+    if (gguf_parts(in->file) != 1 || (!known && gguf_file_bytes(in->file) > INSTANCE_DIGEST_BYTES)) {
+        return;
+    }
+    if (known) {
+        memcpy(in->digest, known, SHA256_BYTES);
+        in->has_digest = true;
+        return;
+    }
+    uint64_t n_bytes;
+    const void *bytes = gguf_part_bytes(in->file, 0, &n_bytes);
+    in->has_digest = sha256_once(bytes, (size_t)n_bytes, in->digest) == ST_OK;
+}
+
+/* What all states of this instance depend on: of two that agree in this the pages are the same, bit for bit. */
+static status identify(const instance *in, const instance_source *s, const instance_options *opt,
+                       kv_root_key *out)
+{
+    struct {
+        uint8_t model[SHA256_BYTES];
+        uint64_t page_bytes;
+        int32_t context, numerics, kv_type, page_tokens;
+    } of;
+    memset(&of, 0, sizeof of);
+    memcpy(of.model, in->has_digest ? in->digest : s->identity, SHA256_BYTES);
+    of.page_bytes = in->ops.page_bytes;
+    of.context = in->info.context;
+    of.numerics = NUMERICS_VERSION;
+    of.kv_type = (int32_t)opt->kv_type;
+    of.page_tokens = KV_PAGE_TOKENS;
+    return sha256_once(&of, sizeof of, out->bytes);
+}
+
+/* A store that cannot be opened is no reason not to serve. */
+static void open_store(instance *in, const instance_options *opt, const kv_root_key *identity)
+{
+    err why;
+    store_config c = {.dir = opt->store_dir,
+                      .page_bytes = in->ops.page_bytes,
+                      .budget_bytes = opt->store_bytes,
+                      .daily_write_bytes = opt->store_daily_bytes,
+                      .queue_bytes = STORE_QUEUE_BYTES > 4 * in->ops.page_bytes ? STORE_QUEUE_BYTES
+                                                                                : 4 * in->ops.page_bytes,
+                      .clock = opt->clock ? opt->clock : clock_system(),
+                      .wake = opt->store_wake,
+                      .wake_ctx = opt->store_wake_ctx};
+    memcpy(c.layout, identity->bytes, sizeof c.layout);
+    err_clear(&why);
+    if (opt->store_dir && opt->warm && store_open(&c, &in->kept, &why) != ST_OK) {
+        log_emit(LOG_WARN, "store", "event=store_off error=\"%s\"", why.msg);
+    }
+}
+
 static status open_engine(instance *in, const instance_source *s, const instance_options *opt, size_t chunk,
                           err *e)
 {
@@ -223,6 +285,12 @@ static status open_engine(instance *in, const instance_source *s, const instance
                          .before_step_ctx = opt->before_step_ctx,
                          .lane_event = opt->lane_event,
                          .lane_event_ctx = opt->lane_event_ctx};
+    find_digest(in);
+    if (identify(in, s, opt, &cfg.identity) != ST_OK) {
+        return err_set(e, ST_NOMEM, NULL, "out of memory for the identity of a model");
+    }
+    open_store(in, opt, &cfg.identity);
+    cfg.store = in->kept;
     st = engine_new(&cfg, &in->en, e);
     return st == ST_OK ? engine_warm_up(in->en, e) : st;
 }
@@ -313,6 +381,11 @@ status instance_source_open(const char *path, const instance_options *opt, insta
         mem_free(s);
         return st;
     }
+    st = gguf_files_identity(s->files, s->identity);
+    if (st != ST_OK) {
+        instance_source_close(s);
+        return err_set(e, st, NULL, "out of memory for a model");
+    }
     cpu_limit_read("/", &s->limit);
     /* asks once, for all sets, and remembers the answers */
     s->packed = open_packed(s->files, kern_select(opt->cpu), opt);
@@ -332,6 +405,11 @@ void instance_source_close(instance_source *s)
 uint64_t instance_source_bytes(const instance_source *s)
 {
     return gguf_files_bytes(s->files);
+}
+
+const uint8_t *instance_source_identity(const instance_source *s)
+{
+    return s->identity;
 }
 
 static status check_options(const instance_options *opt, size_t chunk, err *e)
@@ -404,6 +482,7 @@ void instance_close(instance *in)
     if (!in) {
         return;
     }
+    store_close(in->kept, STORE_CLOSE_MS); /* before the pages that it reads into */
     engine_free(in->en);
     pool_free(in->compute);
     model_free(in->model);
@@ -433,19 +512,17 @@ bool instance_changed(const instance *in)
     return gguf_changed(in->file);
 }
 
-status instance_digest(const instance *in, uint64_t max_bytes, uint8_t sum[SHA256_BYTES])
+status instance_digest(const instance *in, uint8_t sum[SHA256_BYTES])
 {
-    const uint8_t *known = model_digest(in->model);
-    if (gguf_parts(in->file) != 1 || (!known && gguf_file_bytes(in->file) > max_bytes)) {
-        return ST_UNSUPPORTED;
+    if (in->has_digest) {
+        memcpy(sum, in->digest, SHA256_BYTES);
     }
-    if (known) {
-        memcpy(sum, known, SHA256_BYTES);
-        return ST_OK;
-    }
-    uint64_t n_bytes;
-    const void *bytes = gguf_part_bytes(in->file, 0, &n_bytes);
-    return sha256_once(bytes, (size_t)n_bytes, sum);
+    return in->has_digest ? ST_OK : ST_UNSUPPORTED;
+}
+
+store *instance_store(const instance *in)
+{
+    return in->kept;
 }
 
 const forward_ops *instance_forward(const instance *in)

@@ -23,7 +23,8 @@
 #define INSTANCE_DEFAULT_CONTEXT 8192
 #define INSTANCE_DEFAULT_CHUNK   512
 #define INSTANCE_PACK_MIN_BYTES  ((uint64_t)64 << 20)
-#define INSTANCE_PARK_QUARTER    UINT64_MAX /* as park_bytes: a quarter of what the pages take */
+#define INSTANCE_DIGEST_BYTES    ((uint64_t)64 << 20) /* read at each start at most */
+#define INSTANCE_PARK_QUARTER    UINT64_MAX           /* as park_bytes: a quarter of what the pages take */
 
 /* What it will take, known once the model is parsed. */
 typedef struct instance_sizes {
@@ -59,6 +60,12 @@ typedef struct instance_options {
     uint64_t
         pack_budget_bytes; /* of the folder; 0 = half of what its file system has free or the folder holds */
     bool huge_pages;       /* copy what the disk has into memory of huge pages */
+    /* Pages of keys and values (kv/store.h) */
+    const char *store_dir;         /* the model's own folder, which exists; NULL = nothing is kept on disk */
+    uint64_t store_bytes;          /* of the folder */
+    uint64_t store_daily_bytes;    /* written; 0 = no limit */
+    void (*store_wake)(void *ctx); /* store_config's */
+    void *store_wake_ctx;
 } instance_options;
 
 instance_options instance_options_default(
@@ -102,6 +109,8 @@ typedef struct instance_source instance_source;
 status instance_source_open(const char *path, const instance_options *opt, instance_source **out, err *e);
 void instance_source_close(instance_source *s); /* NULL is fine */
 uint64_t instance_source_bytes(const instance_source *s);
+/* What tells this model's files from others without reading them: a name for folders. */
+const uint8_t *instance_source_identity(const instance_source *s); /* [SHA256_BYTES] */
 status instance_open_take(instance_source *s, const instance_options *opt, instance **out, err *e);
 
 /* Both steps. */
@@ -112,8 +121,9 @@ const tokenizer *instance_tokenizer(const instance *in);
 const instance_info *instance_describe(const instance *in);
 bool instance_changed(const instance *in); /* the file changed under its mapping */
 /* SHA-256 of the file: known from its packed weights, else from its mapping. ST_UNSUPPORTED if the model has
- * several, or if it is not known and the file is over max_bytes. */
-status instance_digest(const instance *in, uint64_t max_bytes, uint8_t sum[SHA256_BYTES]);
+ * several, or if it is not known and the file is over INSTANCE_DIGEST_BYTES. */
+status instance_digest(const instance *in, uint8_t sum[SHA256_BYTES]);
+store *instance_store(const instance *in); /* NULL: there is none */
 /* For the reference doors (logits, perplexity): the forward table and the compute pool. */
 const forward_ops *instance_forward(const instance *in);
 pool *instance_pool(instance *in);

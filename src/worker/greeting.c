@@ -13,7 +13,7 @@
 static bool digest_of(const instance *model, char hex[SHA256_HEX_LEN + 1])
 {
     uint8_t sum[SHA256_BYTES];
-    if (instance_digest(model, GREETING_DIGEST_BYTES, sum) != ST_OK) {
+    if (instance_digest(model, sum) != ST_OK) {
         return false;
     }
     hex_encode(sum, sizeof sum, hex);

@@ -1,11 +1,13 @@
 #include "worker/worker.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "base/vec.h"
+#include "engine/session_range.h"
 #include "text/chat_template.h"
 #include "wire/frame.h"
 #include "wire/status_page.h"
@@ -17,8 +19,10 @@
 #include "worker/input.h"
 #include "worker/loop.h"
 #include "worker/output.h"
+#include "worker/own_folder.h"
 #include "worker/prepare.h"
 #include "worker/sandbox.h"
+#include "worker/saved.h"
 #include "worker/sessions.h"
 #include "worker/task.h"
 
@@ -44,6 +48,8 @@ typedef struct worker {
     err chat_error;
     err seal_error; /* why the sandbox is not sealed; ST_OK if nothing failed */
     uint64_t model_bytes;
+    saved saved;               /* the sessions saved in there; folder -1: there is no store */
+    char own_folder[PATH_MAX]; /* of this model; "" = nothing is kept on disk */
 } worker;
 
 worker_config worker_config_default(const char *model_path)
@@ -97,9 +103,17 @@ static void note_lane(void *ctx, const lane_event *ev)
     sessions_note_lane(w->sessions, ev);
 }
 
+static void ring(void *ctx)
+{
+    bell_ring(&((worker *)ctx)->bell);
+}
+
 static status open_model(worker *w, const worker_config *cfg, err *e)
 {
     instance_options opt = cfg->instance;
+    opt.store_dir = w->own_folder[0] ? w->own_folder : NULL;
+    opt.store_wake = ring;
+    opt.store_wake_ctx = w;
     opt.max_sequences = (size_t)cfg->max_sessions;
     opt.warm = cfg->warm;
     opt.progress = note_progress;
@@ -149,6 +163,24 @@ static status load_template(worker *w, const worker_config *cfg, err *e)
     return ST_OK;
 }
 
+/* Where sessions are saved; without it they are not. */
+static void open_saved(worker *w)
+{
+    const engine *en = instance_engine(w->model);
+    err e;
+    err_clear(&e);
+    if (!instance_store(w->model)) {
+        return;
+    }
+    if (saved_open(&w->saved, w->own_folder, &e) != ST_OK) {
+        log_emit(LOG_WARN, "worker", "event=nothing_saved error=\"%s\"", e.msg);
+        return;
+    }
+    w->saved.kv_type = engine_kv_type(en);
+    memcpy(w->saved.identity, engine_identity(en)->bytes, sizeof w->saved.identity);
+    w->saved.max_ids = (size_t)instance_describe(w->model)->context;
+}
+
 static status load(worker *w, const worker_config *cfg, err *e)
 {
     if (cfg->max_sessions < 1 || cfg->max_sessions > WORKER_MAX_SESSIONS) {
@@ -173,6 +205,7 @@ static status load(worker *w, const worker_config *cfg, err *e)
     if (st != ST_OK) {
         return st;
     }
+    open_saved(w);
     st = sessions_new(instance_engine(w->model), (size_t)cfg->max_sessions - 1, &w->sessions);
     if (st == ST_OK) {
         st = tasks_open(&w->tasks, w->inbox, TASKS_URGENT_PER_LANE * (size_t)cfg->max_sessions);
@@ -204,6 +237,7 @@ static void wire_up(worker *w, const worker_config *cfg)
                  .n_ctx = info->context,
                  .n_lanes = (size_t)cfg->max_sessions,
                  .kept = w->kept,
+                 .saved = w->saved.folder >= 0 ? &w->saved : NULL,
                  .sessions = w->sessions,
                  .tasks = &w->tasks,
                  .out = w->out,
@@ -235,6 +269,7 @@ static status serve(worker *w, const worker_config *cfg, err *e)
                          .chat = w->chat,
                          .chat_error = &w->chat_error,
                          .clock = w->loop.desk.clock,
+                         .saved = w->loop.desk.saved,
                          .kept = w->kept};
     status st = halt_catch_signals(&w->halt, e);
     if (st == ST_OK) {
@@ -340,15 +375,38 @@ static status open_all(worker *w, const worker_config *cfg, err *e)
     return st;
 }
 
-/* Between what comes from outside and what is read of it. */
-static status shut_in(const worker *w, const worker_config *cfg, err *e)
+/* A folder that cannot be had is no reason not to serve. */
+static void find_folder(worker *w, const worker_config *cfg)
 {
+    err e;
+    err_clear(&e);
+    if (!cfg->store_dir || !cfg->warm || !w->source) {
+        return;
+    }
+    status st = own_folder_make(cfg->store_dir, instance_source_identity(w->source), w->own_folder,
+                                sizeof w->own_folder, &e);
+    if (st == ST_OK && cfg->sandbox) {
+        st = sandbox_keep_folder(w->own_folder, &e);
+    }
+    if (st != ST_OK) {
+        log_emit(LOG_WARN, "store", "event=store_off error=\"%s\"", e.msg);
+        w->own_folder[0] = '\0';
+    }
+}
+
+/* Between what comes from outside and what is read of it. */
+static status shut_in(worker *w, const worker_config *cfg, err *e)
+{
+    status st = cfg->sandbox ? sandbox_prepare(e) : ST_OK;
+    if (st != ST_OK) {
+        return st;
+    }
+    find_folder(w, cfg);
     if (!cfg->sandbox) {
         log_emit(LOG_WARN, "worker", "event=no_sandbox reason=\"it was asked for\"");
         return ST_OK;
     }
-    status st = sandbox_prepare(e);
-    return st == ST_OK ? sandbox_enter(w->model_bytes, e) : st;
+    return sandbox_enter(w->model_bytes, e);
 }
 
 /* In any state that open_all can leave. */
@@ -360,6 +418,7 @@ static void close_all(worker *w)
     sessions_free(w->sessions);
     chat_template_free(w->chat);
     instance_close(w->model);
+    saved_close(&w->saved);
     instance_source_close(w->source);
     inbox_free(w->inbox);
     ivec_release(&w->prefix);
@@ -375,7 +434,7 @@ int worker_run(const worker_config *cfg)
     err e;
     int rc = WORKER_EXIT_BROKEN;
     memset(&w, 0, sizeof w);
-    w.halt.fd = w.bell.fd = -1;
+    w.halt.fd = w.bell.fd = w.saved.folder = -1;
     status st = open_all(&w, cfg, &e);
     if (st == ST_OK) {
         st = shut_in(&w, cfg, &e);

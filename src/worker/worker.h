@@ -41,12 +41,15 @@ typedef struct worker_config {
     size_t n_prefix_ids;
     const char *chat_template; /* in place of the model's; NULL = the model's, or the built-in one */
     const char *tool_format;   /* a name of text/reply_format.h; NULL = what the template looks like */
-    instance_options instance; /* max_sequences and warm are taken from above */
-    int in_fd, out_fd;         /* the caller's; one socket may be both */
-    const char *control_fd;    /* what the environment calls the cancel pipe; NULL = there is none */
-    int status_fd;             /* of the status page, taken; -1 = a private one */
-    uint64_t slow_reader_ms;   /* after that a paused request ends */
-    bool sandbox;              /* false: for debuggers */
+    const char *
+        store_dir; /* the store's folder, below which the model has its own; NULL = nothing is kept on disk */
+    instance_options
+        instance;      /* max_sequences and warm are taken from above, store_dir is below the one above */
+    int in_fd, out_fd; /* the caller's; one socket may be both */
+    const char *control_fd;  /* what the environment calls the cancel pipe; NULL = there is none */
+    int status_fd;           /* of the status page, taken; -1 = a private one */
+    uint64_t slow_reader_ms; /* after that a paused request ends */
+    bool sandbox;            /* false: for debuggers */
 } worker_config;
 
 worker_config worker_config_default(const char *model_path); /* 8 slots, warm, stdin and stdout */

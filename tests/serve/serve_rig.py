@@ -32,7 +32,7 @@ class Daemon:
         options = [*options, *(w for k, v in named.items() for w in ("-o", f"{k}={v}"))]
         worker = [sys.executable, str(HERE / "stub_worker.py"), self.seen, *mode]
         self.process = subprocess.Popen(argv or [SERVE, *options, *worker], stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
-                                        text=True)
+                                        text=True, env={**os.environ, "XDG_CACHE_HOME": self.dir.name})
         self.log, self.port, self.listening = [], None, threading.Event()
         self.reader = threading.Thread(target=self.read_log, daemon=True)
         self.reader.start()
