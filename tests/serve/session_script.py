@@ -664,8 +664,47 @@ class Moves(unittest.TestCase):
                 self.assertIn(answer["error"]["param"], ("from", "count"))
                 self.assertNotIn("/s", answer["error"]["message"], param)
 
-    def test_nothing_to_save_in(self):
+    def test_save_and_restore(self):
         with ember() as d:
+            conversation(d, "s", 1)
+            tokens = d.ask("GET", "/v1/sessions/s")[2]["tokens"]
+            self.assertEqual(d.ask("POST", "/v1/sessions/s/save", {"name": "a"})[2]["tokens"], tokens)
+            conversation(d, "s", 2)
+            self.assertEqual(d.ask("POST", "/v1/sessions/s/restore", {"name": "a"})[2]["tokens"], tokens)  # downwards
+            self.assertEqual(d.ask("POST", "/v1/sessions/t/restore", {"name": "a"})[2]["tokens"], tokens)  # into a new one
+            talk = [{"role": "user", "content": QUESTIONS[0]}]
+            answer = say(d, talk, "t")
+            self.assertEqual(answer["hearth"]["session_reset_reason"], "equal")
+            self.assertEqual(d.ask("POST", "/v1/sessions/t/drop", {"name": "a"})[0], 200)
+            self.assertEqual(d.ask("POST", "/v1/sessions/t/restore", {"name": "a"})[0], 404)
+
+    def test_saved_beyond_a_restart(self):
+        """FAILURES P5: with another number of threads and another instruction set; another KV type is refused."""
+        with tempfile.TemporaryDirectory() as folder:
+            with ember("--store", folder) as d:
+                answers = conversation(d, "s", 2)
+                tokens = d.ask("POST", "/v1/sessions/s/save", {"name": "a"})[2]["tokens"]
+                self.assertEqual(tokens, sum(tokens_of(answers[-1])[:2]))
+                self.assertEqual(d.ask("DELETE", "/v1/sessions/s")[0], 200)
+            talk = [m for q, x in zip(QUESTIONS, answers) for m in ({"role": "user", "content": q}, x["choices"][0]["message"])]
+            talk.append({"role": "user", "content": QUESTIONS[2]})
+            with ember() as cold:
+                want = said(say(cold, talk))
+            with ember("--store", folder, "--threads", "2", "--cpu", "avx2") as d:
+                self.assertEqual(d.ask("POST", "/v1/sessions/t/restore", {"name": "a"})[2]["tokens"], tokens)
+                self.assertEqual(d.ask("GET", "/v1/sessions/t")[2]["tokens"], tokens)
+                answer = say(d, talk, "t")
+                self.assertEqual(answer["hearth"]["session_reset_reason"], "exact_prefix")
+                self.assertEqual(said(answer), want)
+                self.assertGreaterEqual(tokens_of(answer)[2], tokens // 32 * 32)  # whole pages come from the store
+            with ember("--store", folder, "--kv-type", "f32") as d:
+                status, _, answer = d.ask("POST", "/v1/sessions/t/restore", {"name": "a"})
+                self.assertEqual((status, answer["error"]["param"]), (400, "name"), answer)
+                self.assertIn("kv type", answer["error"]["message"])
+                self.assertEqual(d.ask("GET", "/v1/sessions/t")[0], 404)
+
+    def test_nothing_to_save_in(self):
+        with ember("--no-store") as d:
             conversation(d, "s", 1)
             status, _, answer = d.ask("POST", "/v1/sessions/s/save", {"name": "a"})
             self.assertEqual((status, answer["error"]["code"], answer["error"]["param"]), (400, "unsupported", None))
