@@ -1,10 +1,12 @@
 """PROTOCOL 4: what a session has read, out of one worker and into another: export, import, prewarm, probe, and what follows a line.
 What comes after an import is compared with what a lone cold worker says, number by number."""
+import glob
 import json
 import os
 import re
 import select
 import subprocess
+import tempfile
 
 import worker_client
 from worker_client import Case, segments, some_ids
@@ -134,7 +136,7 @@ class Moving(KeptCase):
         self.say(a, some_ids(100), "s")
         (whole,) = self.chunks(a, 112, 500)
         for args, model, field in ((("--kv-type", "bf16"), "bpe", "kv_type"), (("--kv-type", "q8_0"), "bpe", "kv_type"),
-                                   ((), "long", "layers")):
+                                   ((), "long", "layers"), ((), "spm", "identity"), (("--ctx", "500"), "bpe", "identity")):
             w = self.start(*args, model=model)
             e = self.put(w, whole)
             self.assertEqual((e["code"], e["field"]), ("invalid_field", field), (args, model))
@@ -187,6 +189,191 @@ class Coming(KeptCase):
         self.assertEqual((done["cache_miss"]["at"], done["cache_miss"]["reason"]), (40, "differs"))
         self.assertNotIn("cache_miss", self.say(w, ids[:40] + [80] * 9, cache_namespace="x")[2])
         w.finish()
+
+
+class Saved(KeptCase):
+    """FAILURES P5: save, erase, restore, also after a restart, with other threads, another set, another KV type."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.store = os.path.join(folder.name, "kv", "deeper")
+
+    def keeping(self, *args, **kwargs):
+        return self.start("--store", self.store, *args, **kwargs)
+
+    def file(self, name):
+        """That of a saved session."""
+        (found,) = glob.glob(f"{self.store}/*/{name}.session")
+        return found
+
+    def save(self, w, ids, name="n", session="s"):
+        """A turn and its save; the tokens that it knows."""
+        known = ids + self.say(w, ids, session)[0]
+        f = self.session(w, "save", session, name=name)
+        self.assertEqual(f["saved"], {"session_id": session, "name": name, "tokens": len(known)})
+        return known
+
+    def test_same_process(self):
+        w = self.keeping()
+        known = self.save(w, some_ids(200))
+        self.assertEqual(self.session(w, "close")["closed"], True)
+        f = self.session(w, "restore", "t", name="n")
+        self.assertEqual(f["restored"], {"session_id": "t", "name": "n", "tokens": len(known)})
+        ids, logprobs, done = self.say(w, known + [70], "t")
+        self.assertEqual((done["session_reset_reason"], done["cached_prompt_tokens"]), ("exact_prefix", len(known)))
+        self.assertEqual((ids, logprobs), self.cold(known + [70]))
+        # down again, and the reset reason is that of the tokens it has now
+        self.session(w, "restore", "t", name="n")
+        self.assertEqual(self.session(w, "get", "t")["session"]["tokens"], len(known))
+        self.assertEqual(self.say(w, known[:150] + [71], "t")[2]["session_reset_reason"], "prefix")
+        w.finish()
+
+    def test_after_a_restart(self):
+        """Whole pages come from disk, the rest is computed; what is said is the cold run's, bit for bit."""
+        a = self.keeping()
+        known = self.save(a, some_ids(230))
+        a.finish()
+        want = self.cold(known + [70])
+        for args in ((), ("--threads", "1"), ("--cpu", "ref"), ("--cpu", "avx2", "--threads", "1")):
+            with self.subTest(args):
+                w = self.keeping(*args)
+                self.assertEqual(self.session(w, "restore", name="n")["restored"]["tokens"], len(known))
+                probe = self.session(w, "probe")["probe"]
+                self.assertEqual((probe["in_memory"], probe["stored"]), (0, len(known) // 32 * 32))
+                ids, logprobs, done = self.say(w, known + [70], "s")
+                self.assertEqual((done["session_reset_reason"], done["cached_prompt_tokens"]),
+                                 ("exact_prefix", len(known) // 32 * 32))
+                self.assertEqual((ids, logprobs), want)
+                w.finish()
+
+    def test_prewarm_after_a_restart(self):
+        a = self.keeping()
+        known = self.save(a, some_ids(230))
+        a.finish()
+        w = self.keeping()
+        self.session(w, "restore", name="n")
+        f = self.session(w, "prewarm")["prewarmed"]
+        self.assertEqual((f["tokens"], f["prefilled"]), (len(known), len(known) % 32))
+        self.assertEqual(self.session(w, "probe")["probe"]["in_memory"], len(known))
+        done = self.say(w, known + [70], "s")[2]
+        self.assertEqual((done["cached_prompt_tokens"], done["prefilled_prompt_tokens"]), (len(known), 1))
+        w.finish()
+
+    def test_imported_pages_are_stored(self):
+        """What came from another worker is not read again after a restart either."""
+        a = self.worker()
+        self.say(a, some_ids(100), "s")
+        (whole,) = self.chunks(a, 112, 500)
+        a.finish()
+        b = self.keeping()
+        self.put(b, whole)
+        self.session(b, "save", name="n")
+        b.finish()
+        w = self.keeping()
+        self.session(w, "restore", name="n")
+        self.assertEqual(self.session(w, "probe")["probe"]["stored"], 96)
+        w.finish()
+
+    def test_mismatch(self):
+        """Refused with the reason; what is there stays for whom it fits."""
+        a = self.keeping()
+        known = self.save(a, some_ids(100))
+        a.finish()
+        for args, part in ((("--kv-type", "q8_0"), "kv type f16, this worker keeps q8_0"), (("--ctx", "500"), "settings"),
+                           (("--ctx", "64"), "more tokens than the context")):
+            w = self.keeping(*args)
+            e = self.session(w, "restore", name="n")
+            self.assertEqual((e["code"], e["field"], e["session_id"]), ("invalid_field", "name", "s"))
+            self.assertIn(part, e["error"])
+            self.assertFalse(self.session(w, "get")["session"]["known"])
+            w.finish()
+        other = self.keeping(model="spm")  # a folder of its own: it does not even see it
+        self.assertEqual(self.session(other, "restore", name="n")["code"], "unknown_id")
+        other.finish()
+        w = self.keeping()
+        self.assertEqual(self.session(w, "restore", name="n")["restored"]["tokens"], len(known))
+        w.finish()
+
+    def test_names(self):
+        w = self.keeping()
+        longest = "x" * 64
+        self.save(w, some_ids(40), longest)
+        first = self.save(w, some_ids(50, 1), "a.b-C_9")
+        self.save(w, some_ids(60, 2), "a.b-C_9", "other")  # takes its place
+        self.assertEqual(self.session(w, "restore", name="a.b-C_9")["restored"]["tokens"], 72)
+        self.assertEqual(len(first), 62)
+        for bad in ("", ".", "..", ".a", "a/b", "../a", "/etc/passwd", "x" * 65, "a b", "\u00e9", 7, None):
+            for action in ("save", "restore", "drop"):
+                e = self.session(w, action, name=bad)
+                self.assertEqual((e["code"], e["field"]), ("invalid_field", "name"))
+        self.assertEqual(self.session(w, "drop", "whoever", name=longest)["dropped"], {"session_id": "whoever", "name": longest, "tokens": 52})
+        for action in ("drop", "restore"):
+            e = self.session(w, action, name=longest)
+            self.assertEqual((e["code"], e["field"]), ("unknown_id", "name"))
+        e = self.session(w, "save", "nobody", name="n")
+        self.assertEqual((e["code"], e["field"]), ("unknown_id", "session_id"))
+        w.finish()
+        self.assertEqual([os.path.basename(x) for x in glob.glob(f"{self.store}/*/*.session")], ["a.b-C_9.session"])
+        self.assertEqual(glob.glob(f"{self.store}/*/*.tmp"), [])
+
+    def test_damaged(self):
+        """Deleted, told, and unknown from then on; its pages are still found by who says the tokens."""
+        a = self.keeping()
+        known = self.save(a, some_ids(100))
+        path = self.file("n")
+        with open(path, "r+b") as f:
+            f.seek(100)
+            byte = f.read(1)[0]
+            f.seek(100)
+            f.write(bytes([byte ^ 4]))
+        e = self.session(a, "restore", "t", name="n")
+        self.assertEqual((e["code"], e["field"]), ("invalid_field", "name"))
+        self.assertIn("damaged", e["error"])
+        self.assertFalse(os.path.exists(path))
+        self.assertEqual(self.session(a, "restore", "t", name="n")["code"], "unknown_id")
+        self.assertFalse(self.session(a, "get", "t")["session"]["known"])
+        a.finish()
+        w = self.keeping()
+        self.assertEqual(self.say(w, known + [70], "s")[2]["cached_prompt_tokens"], len(known) // 32 * 32)
+        w.finish()
+
+    def test_read_only(self):
+        """A folder that is no longer writable: refused, and the service goes on. (Root writes everywhere: the folder goes.)"""
+        w = self.keeping()
+        known = self.save(w, some_ids(100))
+        (folder,) = glob.glob(f"{self.store}/*")
+        os.chmod(folder, 0o500)
+        if os.geteuid() == 0:
+            os.rename(folder, folder + "-gone")
+            os.mkdir(folder)
+        e = self.session(w, "save", name="m")
+        if "error" in e:  # the descriptor may still lead to where it was
+            self.assertIn(e["code"], ("unsupported", "capacity_exhausted"))
+        self.assertEqual(self.say(w, known + [70], "s")[2]["cached_prompt_tokens"], len(known))
+        if os.geteuid() == 0:
+            os.rmdir(folder)
+            os.rename(folder + "-gone", folder)
+        os.chmod(folder, 0o700)
+        w.finish()
+
+    def test_two_workers(self):
+        """One saves, the other restores, while both live."""
+        a, b = self.keeping(), self.keeping()
+        known = self.save(a, some_ids(100))
+        self.assertEqual(self.session(b, "restore", name="n")["restored"]["tokens"], len(known))
+        ids, logprobs, done = self.say(b, known + [70], "s")
+        self.assertEqual(done["session_reset_reason"], "exact_prefix")
+        self.assertEqual((ids, logprobs), self.cold(known + [70]))
+        a.finish()
+        b.finish()
+
+    def test_no_store(self):
+        for w in (self.worker(), self.keeping("--no-warm")):
+            for action in ("save", "restore", "drop"):
+                e = self.session(w, action, name="n")
+                self.assertEqual((e["code"], e["field"]), ("unsupported", "action"))
+            w.finish()
 
 
 class Following(KeptCase):
