@@ -417,7 +417,7 @@ static status begin_turn(generation_run *r, generation *g, err *e)
         return ST_OK;
     }
     status st = session_desk_begin(r->api->sessions, r->entry.key, r->service, g->session, &r->priority,
-                                    &r->session, e);
+                                   &r->session, e);
     if (st == ST_OK) {
         st = session_desk_put_name(r->api->sessions, r->entry.key, g->session, &name);
         char *copy = st == ST_OK ? arena_alloc(&g->mem, name.len + 1) : NULL;
