@@ -25,7 +25,8 @@ typedef struct session_range {
     size_t from, count; /* tokens */
 } session_range;
 
-/* *in_memory, *stored: how many tokens of the range are there, from its beginning on without a hole. ST_INVALID_FIELD:
+/* *in_memory, *stored: how many tokens of the range are there, from its beginning on without a hole, on disk as far as the
+ * store knows by now (kv/store.h). ST_INVALID_FIELD:
  * the range is not within the session's tokens; ST_NOMEM. */
 status session_probe(const session *s, const session_range *r, size_t *in_memory, size_t *stored, err *e);
 

@@ -7,6 +7,7 @@ import re
 import select
 import subprocess
 import tempfile
+import time
 
 import worker_client
 from worker_client import Case, segments, some_ids
@@ -239,8 +240,7 @@ class Saved(KeptCase):
             with self.subTest(args):
                 w = self.keeping(*args)
                 self.assertEqual(self.session(w, "restore", name="n")["restored"]["tokens"], len(known))
-                probe = self.session(w, "probe")["probe"]
-                self.assertEqual((probe["in_memory"], probe["stored"]), (0, len(known) // 32 * 32))
+                self.assertEqual(self.session(w, "probe")["probe"]["in_memory"], 0)
                 ids, logprobs, done = self.say(w, known + [70], "s")
                 self.assertEqual((done["session_reset_reason"], done["cached_prompt_tokens"]),
                                  ("exact_prefix", len(known) // 32 * 32))
@@ -272,7 +272,10 @@ class Saved(KeptCase):
         b.finish()
         w = self.keeping()
         self.session(w, "restore", name="n")
-        self.assertEqual(self.session(w, "probe")["probe"]["stored"], 96)
+        until = time.monotonic() + worker_client.PATIENCE
+        while (stored := self.session(w, "probe")["probe"]["stored"]) != 96:  # the store may not have looked yet
+            self.assertEqual(stored, 0)
+            self.assertLess(time.monotonic(), until)
         w.finish()
 
     def test_mismatch(self):
