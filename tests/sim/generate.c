@@ -13,6 +13,7 @@ typedef enum theme {
     THEME_TEXT,
     THEME_FAULTS,
     THEME_CUTS,
+    THEME_SHARED,
     THEME_COUNT
 } theme;
 
@@ -53,7 +54,7 @@ static void make_config(dice *d, theme t, sim_config *c)
     c->n_ctx = ONE_OF(d, 40, 96, 160, 256, 320);
     c->pages = once_in(d, 3) ? pick(d, 3, 12) : pick(d, 10, 60);
     c->lanes = pick(d, 1, 6);
-    if (t == THEME_PRESSURE) {
+    if (t == THEME_PRESSURE || t == THEME_SHARED) {
         c->n_ctx = ONE_OF(d, 200, 320, 400);
         c->lanes = pick(d, 2, 6);
         c->pages = c->lanes * pick(d, 2, 4) + pick(d, 0, 3);
@@ -141,8 +142,8 @@ static void make_cuts(dice *d, theme t, const sim_config *c, sim_request *r)
     if (r->session > 0 && r->max_new > 0 && once_in(d, 12)) { /* with nothing left to say */
         r->hold_token = r->max_new;
         r->hold_for = 1 + moment(d, c, 100);
-    } else if (once_in(d, often ? 4 : 10)) {
-        r->hold_for = 1 + moment(d, c, 60);
+    } else if (once_in(d, often ? 4 : t == THEME_SHARED ? 3 : 10)) {
+        r->hold_for = 1 + moment(d, c, t == THEME_SHARED ? 300 : 60);
         if (once_in(d, 2)) {
             r->hold_token = pick(d, 1, 30);
         } else {
@@ -176,6 +177,22 @@ static void make_long(dice *d, sim_request *r)
     r->stops = r->stop_ids = r->plan = 0;
 }
 
+/* Many begin as the first one did, and grow; readers are slow. */
+static void make_shared(dice *d, size_t i, sim_request *r)
+{
+    make_long(d, r);
+    r->conv = r->space = r->follows = r->poison = 0;
+    r->prompt_logprobs = -1;
+    r->shared = ONE_OF(d, 33, 50, 64, 70, 96);
+    r->own = pick(d, 1, 20);
+    r->session = once_in(d, 4) ? r->session : 0;
+    if (i == 0) {
+        r->at = 0;
+        r->shared = 96;
+        r->max_new = 1;
+    }
+}
+
 static void make_request(dice *d, theme t, const sim_config *c, const sim_request *all, size_t i,
                          sim_request *r)
 {
@@ -196,6 +213,9 @@ static void make_request(dice *d, theme t, const sim_config *c, const sim_reques
     make_sampling(d, t, r);
     if (t == THEME_PRESSURE && !once_in(d, 4)) {
         make_long(d, r);
+    }
+    if (t == THEME_SHARED) {
+        make_shared(d, i, r);
     }
     make_cuts(d, t, c, r);
     r->fail_submit = once_in(d, t == THEME_FAULTS ? 4 : 30) ? pick(d, 1, 14) : 0;

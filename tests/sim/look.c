@@ -212,7 +212,10 @@ static int64_t rank_of(const world *w, const life *l)
 static size_t needs(const life *l)
 {
     size_t reply = l->max_new < GEN_WATERMARK_TOKENS ? l->max_new : GEN_WATERMARK_TOKENS;
-    return resident_pages_for(l->n_prompt + reply) - l->now.n_reused / KV_PAGE_TOKENS;
+    size_t found = l->now.there  ? l->now.n_reused
+                   : l->in_batch ? (size_t)l->position
+                                 : 0; /* it came and went */
+    return resident_pages_for(l->n_prompt + reply) - found / KV_PAGE_TOKENS;
 }
 
 /* Requests on one session run in the order submitted. */
