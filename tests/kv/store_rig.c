@@ -59,6 +59,11 @@ void rig_init(store_rig *r)
         .clock = &r->clock.src,
     };
     memset(r->cfg.layout, 0x5a, sizeof r->cfg.layout);
+    rig_catch_log();
+}
+
+void rig_catch_log(void)
+{
     log_set_sink(keep_line, NULL, LOG_INFO);
     memset(log_text, 0, sizeof log_text);
     log_len = 0;

@@ -57,7 +57,9 @@ void rig_path(const store_rig *r, const rig_page *p, char out[RIG_PATH_BYTES]);
 void rig_name(const store_rig *r, const char *name, char out[RIG_PATH_BYTES]);
 size_t rig_count_files(const store_rig *r, const char *ending);
 
-/* Lines that the log got since the beginning that hold this text. */
+/* Forgets what was logged (rig_init does it too). While no store is open. */
+void rig_catch_log(void);
+/* How often this text was logged since. */
 unsigned rig_lines(const char *text);
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * store: writers that are killed in the middle of it, and several processes on one folder. The program starts itself as
- * those others: `test_store_crash ROLE FOLDER NUMBER`.
+ * store: writers that are killed in the middle of it, several processes on one folder, and a disk that is full after so
+ * many bytes, whoever writes them, SQLite too (with the library of tests/preload as the argument). The program starts
+ * itself as those others: `test_store_crash ROLE FOLDER NUMBER`.
  */
 #include <fcntl.h>
 #include <setjmp.h>
@@ -87,7 +88,15 @@ static int work_beside_others(const char *dir, unsigned seed)
     }
     store_flush(r.s);
     store_stats s = rig_stats(&r);
-    int verdict = s.bad != 0 ? 10 : !s.writes || !s.reads ? 11 : s.bytes > r.cfg.budget_bytes ? 12 : 0;
+    bool must_stop = space < PAGES * RIG_FILE_BYTES;
+    int verdict = s.bad != 0                         ? 20
+                  : s.written > n                    ? 21
+                  : !s.reads                         ? 22
+                  : rig_lines("warn ") != !s.writes  ? 23
+                  : s.written != PAGES && s.writes   ? 24
+                  : rig_count_files(&r, ".tmp") != 0 ? 25
+                  : must_stop && s.writes            ? 26 /* the disk did not fill up */
+                                                     : 0;
     rig_close(&r);
     return verdict;
 }
@@ -116,9 +125,35 @@ static int hold_half(const char *dir, unsigned seed)
     return 0;
 }
 
+/* Writes more than the disk takes. What was written before can be read, and it warned once if it stopped. */
+static int fill_disk(const char *dir, unsigned space)
+{
+    store_rig r;
+    rig_catch_log();
+    use_folder(&r, dir);
+    rig_open(&r);
+    for (unsigned i = 0; i < PAGES; i++) {
+        (void)rig_put(&r, 1, i);
+        store_flush(r.s);
+    }
+    store_stats s = rig_stats(&r);
+    unsigned n = s.reads ? rig_prefix(&r, 1, PAGES) : 0;
+    int verdict = s.bad != 0                         ? 20
+                  : s.written > n                    ? 21
+                  : !s.reads                         ? 22
+                  : rig_lines("warn ") != !s.writes  ? 23
+                  : s.written != PAGES && s.writes   ? 24
+                  : rig_count_files(&r, ".tmp") != 0 ? 25
+                                                     : 0;
+    rig_close(&r);
+    return verdict;
+}
+
 /*
  * The test's side
  */
+static const char *faults; /* the library, or NULL */
+
 static pid_t start(const char *role, const char *dir, unsigned number)
 {
     char self[] = "/proc/self/exe", text[16],
@@ -230,12 +265,42 @@ static void test_several_processes(void **state)
     rig_end(&r);
 }
 
+/* A full disk at any moment, in the index' files as well as in the pages. Afterwards there is room again. */
+static void test_full_anywhere(void **state)
+{
+    char text[32];
+    if (!faults) {
+        print_message("SKIPPED: no library of faults was given\n");
+        skip();
+    }
+    for (unsigned space = 0; space < 260000; space += space < 20000 ? 1009 : 6007) {
+        store_rig r, used;
+        rig_init(&r);
+        snprintf(text, sizeof text, "%u", space);
+        assert_int_equal(setenv("LD_PRELOAD", faults, 1) | setenv("HEARTH_FAULT_SPACE", text, 1), 0);
+        pid_t pid = start("fill", r.dir, space);
+        assert_int_equal(unsetenv("LD_PRELOAD") | unsetenv("HEARTH_FAULT_SPACE"), 0);
+        int verdict = end_of(pid);
+        if (verdict != 0) {
+            fail_msg("%u bytes left: %d", space, verdict);
+        }
+        use_folder(&used, r.dir);
+        rig_open(&used);
+        check_folder(&used);
+        rig_put_all(&used, 1, 0, PAGES);
+        assert_int_equal(rig_prefix(&used, 1, PAGES), PAGES);
+        rig_close(&used);
+        rig_end(&r);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_killed),
         cmocka_unit_test(test_half_written),
         cmocka_unit_test(test_several_processes),
+        cmocka_unit_test(test_full_anywhere),
     };
     if (argc == 4) {
         unsigned number = (unsigned)strtoul(argv[3], NULL, 10);
@@ -243,8 +308,10 @@ int main(int argc, char **argv)
         if (strcmp(argv[1], "write") == 0) {
             write_for_ever(argv[2], number);
         }
-        return strcmp(argv[1], "work") == 0 ? work_beside_others(argv[2], number)
-                                            : hold_half(argv[2], number);
+        return strcmp(argv[1], "work") == 0   ? work_beside_others(argv[2], number)
+               : strcmp(argv[1], "fill") == 0 ? fill_disk(argv[2], number)
+                                              : hold_half(argv[2], number);
     }
+    faults = argc == 2 ? argv[1] : NULL;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -264,6 +264,24 @@ EXPORT ssize_t write(int fd, const void *data, size_t n)
     return NEXT(write, fd, data, take);
 }
 
+EXPORT ssize_t pwrite(int fd, const void *data, size_t n, off_t at)
+{
+    size_t take = n;
+    if (n > 0 && (take = room_for(fd, n)) == 0) {
+        return -1;
+    }
+    return NEXT(pwrite, fd, data, take, at);
+}
+
+EXPORT ssize_t pwrite64(int fd, const void *data, size_t n, off64_t at)
+{
+    size_t take = n;
+    if (n > 0 && (take = room_for(fd, n)) == 0) {
+        return -1;
+    }
+    return NEXT(pwrite64, fd, data, take, at);
+}
+
 EXPORT ssize_t send(int fd, const void *data, size_t n, int flags)
 {
     size_t take = n;

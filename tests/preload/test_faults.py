@@ -99,6 +99,11 @@ class Faults(unittest.TestCase):
         out, counts = run(TRY + code, SPACE="5")
         self.assertEqual(out, "3 2 ENOSPC 5\n")
         self.assertEqual(counts[3], 1)
+        code = ("fd = os.open(os.environ['FOLDER'] + '/f', os.O_RDWR | os.O_CREAT)\n"
+                "print(os.pwrite(fd, b'abc', 9), os.pwrite(fd, b'defg', 0), attempt(os.pwrite, fd, b'h', 4), os.fstat(fd).st_size)")
+        out, counts = run(TRY + code, SPACE="5")
+        self.assertEqual(out, "3 2 ENOSPC 12\n")
+        self.assertEqual(counts[3], 1)
 
     def test_in(self):
         out, _ = run(TRY + "print(attempt(os.pipe))", REFUSE="pipe", IN="here")
