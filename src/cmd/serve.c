@@ -19,7 +19,7 @@
 #define MAX_TIMEOUT_S 86400
 #define MAX_SESSION_TTL_S 31536000
 #define ID_BYTES      256
-#define MAX_OPTIONS   13
+#define MAX_OPTIONS   14
 #define OPTION_BYTES  (4096 + 32) /* --pack-dir=PATH */
 
 typedef struct serve_args {
@@ -30,7 +30,7 @@ typedef struct serve_args {
     int64_t port, max_body, max_queue, max_respawns, max_sessions, slow_reader_s, named_sessions;
     double stall_s, grace_s, drain_s, session_ttl_s;
     const char *store_dir;
-    int64_t store_bytes;
+    int64_t store_bytes, store_daily;
     bool no_store, no_sandbox;
 } serve_args;
 
@@ -112,6 +112,7 @@ static void put_options(command *c, const serve_args *a)
     if (kept_in) {
         add_text_option(c, "store", kept_in);
         add_option(c, "store-bytes", a->store_bytes);
+        add_option(c, "store-daily-bytes", a->store_daily);
     }
     if (a->template_file) {
         add_text_option(c, "chat-template", a->template_file);
@@ -298,6 +299,7 @@ int cmd_serve(int argc, char **argv)
                     .stall_s = 30,
                     .named_sessions = SERVE_DEFAULT_SESSIONS,
                     .store_bytes = MODEL_STORE_BYTES,
+                    .store_daily = MODEL_STORE_DAILY_BYTES,
                     .session_ttl_s = SERVE_DEFAULT_SESSION_TTL_S,
                     .grace_s = 2,
                     .drain_s = 3};
@@ -326,6 +328,7 @@ int cmd_serve(int argc, char **argv)
         {"sse-keepalive-kind", 0, ARG_TEXT, &a.keepalive_kind, 0, 0, "KIND  of that sign: comment (default) or delta"},
         {"store", 0, ARG_TEXT, &a.store_dir, 0, 0, "DIR  where what was read is kept on disk (hearth/kv in $XDG_CACHE_HOME or ~/.cache)"},
         {"store-bytes", 0, ARG_INT, &a.store_bytes, 1, INT64_MAX, "N  bytes that may be kept there, per model (8589934592)"},
+        {"store-daily-bytes", 0, ARG_INT, &a.store_daily, 0, INT64_MAX, "N  bytes that may be written there in a day, per model (68719476736; 0: any)"},
         {"no-store", 0, ARG_FLAG, &a.no_store, 0, 0, "keep nothing on disk"},
         {"no-sandbox", 0, ARG_FLAG, &a.no_sandbox, 0, 0, "for debuggers: workers keep all rights"},
         {"worker-cmd", 0, ARG_TEXT, &a.worker_cmd, 0, 0, "COMMAND  run this as the worker, words split at blanks; -m is only a name then (stub)"},

@@ -45,7 +45,7 @@ int cmd_worker(int argc, char **argv)
     int64_t max_sessions = WORKER_DEFAULT_SESSIONS; /* its range is worker_run's to check */
     int64_t slow_reader_s = WORKER_SLOW_READER_MS / 1000;
     const char *store_dir = NULL;
-    int64_t store_bytes = MODEL_STORE_BYTES;
+    int64_t store_bytes = MODEL_STORE_BYTES, store_daily = MODEL_STORE_DAILY_BYTES;
     bool no_warm = false, no_sandbox = false;
     const cli_arg table[] = {
         MODEL_OPTION_ROWS(model),
@@ -56,6 +56,8 @@ int cmd_worker(int argc, char **argv)
          "DIR  keep what was read on disk, too, in a folder of the model's below"},
         {"store-bytes", 0, ARG_INT, &store_bytes, 1, INT64_MAX,
          "N  bytes that may be kept there (8589934592)"},
+        {"store-daily-bytes", 0, ARG_INT, &store_daily, 0, INT64_MAX,
+         "N  bytes that may be written there in a day (68719476736; 0: any)"},
         {"no-sandbox", 0, ARG_FLAG, &no_sandbox, 0, 0,
          "for debuggers: keep all rights while reading the model"},
         {"prefix-ids", 0, ARG_TEXT, &prefix, 0, 0, "IDS  token ids before every prompt"},
@@ -98,6 +100,7 @@ int cmd_worker(int argc, char **argv)
         cfg.warm = !no_warm;
         cfg.store_dir = store_dir;
         cfg.instance.store_bytes = (uint64_t)store_bytes;
+        cfg.instance.store_daily_bytes = (uint64_t)store_daily;
         cfg.sandbox = !no_sandbox;
         cfg.slow_reader_ms = (uint64_t)slow_reader_s * 1000;
         cfg.control_fd = has_control ? control : NULL;

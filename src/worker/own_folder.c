@@ -1,6 +1,7 @@
 #include "worker/own_folder.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +28,7 @@ static status make_all(char *path, err *e)
 status own_folder_make(const char *below, const uint8_t identity[SHA256_BYTES], char *path, size_t size,
                        err *e)
 {
-    char name[2 * NAME_BYTES + 1], *real;
+    char name[2 * NAME_BYTES + 1], real[PATH_MAX];
     hex_encode(identity, NAME_BYTES, name);
     int n = snprintf(path, size, "%s/%s", below, name);
     if (n < 0 || (size_t)n >= size) {
@@ -37,9 +38,7 @@ status own_folder_make(const char *below, const uint8_t identity[SHA256_BYTES], 
     if (st != ST_OK || path[0] == '/') {
         return st;
     }
-    real = realpath(path, NULL);
-    n = real ? snprintf(path, size, "%s", real) : -1;
-    free(real);
+    n = realpath(path, real) ? snprintf(path, size, "%s", real) : -1;
     return n > 0 && (size_t)n < size ? ST_OK
                                      : err_set(e, ST_IO, NULL, "cannot find the folder %s/%s", below, name);
 }
