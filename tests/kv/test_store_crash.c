@@ -88,15 +88,7 @@ static int work_beside_others(const char *dir, unsigned seed)
     }
     store_flush(r.s);
     store_stats s = rig_stats(&r);
-    bool must_stop = space < PAGES * RIG_FILE_BYTES;
-    int verdict = s.bad != 0                         ? 20
-                  : s.written > n                    ? 21
-                  : !s.reads                         ? 22
-                  : rig_lines("warn ") != !s.writes  ? 23
-                  : s.written != PAGES && s.writes   ? 24
-                  : rig_count_files(&r, ".tmp") != 0 ? 25
-                  : must_stop && s.writes            ? 26 /* the disk did not fill up */
-                                                     : 0;
+    int verdict = s.bad != 0 ? 10 : !s.writes || !s.reads ? 11 : s.bytes > r.cfg.budget_bytes ? 12 : 0;
     rig_close(&r);
     return verdict;
 }
@@ -138,12 +130,14 @@ static int fill_disk(const char *dir, unsigned space)
     }
     store_stats s = rig_stats(&r);
     unsigned n = s.reads ? rig_prefix(&r, 1, PAGES) : 0;
+    bool must_stop = space < PAGES * RIG_FILE_BYTES;
     int verdict = s.bad != 0                         ? 20
                   : s.written > n                    ? 21
                   : !s.reads                         ? 22
                   : rig_lines("warn ") != !s.writes  ? 23
                   : s.written != PAGES && s.writes   ? 24
                   : rig_count_files(&r, ".tmp") != 0 ? 25
+                  : must_stop && s.writes            ? 26 /* the disk did not fill up */
                                                      : 0;
     rig_close(&r);
     return verdict;
