@@ -146,7 +146,7 @@ status session_export(session *s, const session_range *r, buf *out, err *e)
 {
     engine *en = s->en;
     kv_root_key root;
-    size_t bytes, end = r->from + r->count;
+    size_t bytes = 0, end = r->from + r->count;
     assert(s->n_requests == 0);
     status st = session_export_bytes(s, r, SIZE_MAX, &bytes, e);
     st = st == ST_OK ? root_of(en, r, &root, e) : st;

@@ -43,14 +43,20 @@ static void end(task *k)
     tasks_end(k->desk->tasks, k);
 }
 
+static void refuse(task *k, const err *e)
+{
+    ops_say_session_error(k, e);
+    end(k);
+}
+
 /* The last frame: the answer, or why there is none. */
 static void answer(task *k, status st, const err *e, frame_kind kind, const frame_extent *x)
 {
     if (st != ST_OK) {
-        ops_say_session_error(k, e);
-    } else {
-        output_check(k->desk->out, frame_put_extent(output_stage(k->desk->out), k->request->id, kind, x));
+        refuse(k, e);
+        return;
     }
+    output_check(k->desk->out, frame_put_extent(output_stage(k->desk->out), k->request->id, kind, x));
     end(k);
 }
 
@@ -233,7 +239,7 @@ void session_op_prewarm(task *k)
         k->state = TASK_RUNNING;
     } else {
         k->seq = NULL;
-        answer(k, st, &e, FRAME_PREWARMED, NULL);
+        refuse(k, &e);
     }
 }
 
@@ -273,7 +279,7 @@ bool session_op_begin(task *k)
         st = take_tokens(k, &e);
     }
     if (st != ST_OK) {
-        answer(k, st, &e, FRAME_SAVED, NULL);
+        refuse(k, &e);
     }
     return st == ST_OK;
 }
