@@ -15,12 +15,12 @@
  *     hearth_model_close(model);
  *
  * Mental model. A hearth_model is a file made ready to compute; it owns its compute threads. A hearth_session
- * is one conversation on it: what it has read and said stays computed, so a prompt that begins like what is
- * there costs only its new tail. A prompt is always the whole text so far, never only the new part. After a
- * reply that was cut by a stop string, a cancel or a callback the session begins anew: its next prompt is
- * read whole. hearth_generate runs one reply on the calling thread and hands out its text as it grows. A
- * reply is a pure function of model, prompt, options and seed: threads, earlier turns and what else runs
- * change time only.
+ * is one conversation on it. What was read and said stays computed while its memory is not needed, for all
+ * sessions of the model, so a prompt that begins like what is there costs only its new tail. A prompt is always
+ * the whole text so far, never only the new part. A session whose reply was cut by a stop string, a cancel or a
+ * callback knows nothing any more; what was computed is found all the same. hearth_generate runs one reply on
+ * the calling thread and hands out its text as it grows. A reply is a pure function of model, prompt, options
+ * and seed: threads, earlier turns and what else runs change time only.
  *
  * Threads. Callbacks run on the caller's thread inside hearth_generate. From other threads, and from
  * callbacks, only hearth_cancel and hearth_stats_get may be called; everything else on one model (its
@@ -135,8 +135,8 @@ HEARTH_API void hearth_model_info_get(const hearth_model *model, hearth_model_in
 
 /* Sessions */
 
-/* HEARTH_CAPACITY when max_sessions are open. A session that lies idle may lose what it holds to one that
- * needs the memory; its next reply then computes the prompt again. */
+/* HEARTH_CAPACITY when max_sessions are open. What an idle session has computed may go for one that needs the
+ * memory; its next reply then computes that part again. */
 HEARTH_API hearth_status hearth_session_open(hearth_model *model, hearth_session **out, hearth_error *error);
 HEARTH_API void hearth_session_close(hearth_session *session);
 /* Forgets all it has read. */
