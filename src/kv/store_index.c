@@ -17,8 +17,9 @@
 #define VFS_NAME       "hearth-store"
 #define APPLICATION    0x68746870 /* "hthp" */
 #define SCHEMA_VERSION 1
-#define BUSY_MS        500
-#define LOCK_TRIES     100 /* of 50 ms */
+#define BUSY_MS        500   /* how long another worker's transaction is waited for: it does without */
+#define OPEN_BUSY_MS   10000 /* while opening: nobody would try again */
+#define LOCK_TRIES     200   /* of 50 ms */
 #define PATH_BYTES     4096u
 
 #define TEXT_OF(x)  TEXT_OF_(x)
@@ -367,7 +368,7 @@ static status open_database(store_index *ix, const char *dir, bool *empty, err *
         return failed(ix, rc, e);
     }
     sqlite3_extended_result_codes(ix->db, 1);
-    sqlite3_busy_timeout(ix->db, BUSY_MS);
+    sqlite3_busy_timeout(ix->db, OPEN_BUSY_MS);
     /* The last one who closes would remove the -wal by its name, which may be that of the next generation. */
     sqlite3_file_control(ix->db, NULL, SQLITE_FCNTL_PERSIST_WAL, &keep);
     status st = exec(ix, settings, e);
@@ -377,7 +378,9 @@ static status open_database(store_index *ix, const char *dir, bool *empty, err *
         st = st == ST_OK ? exec(ix, schema, e) : st;
         st = st == ST_OK ? exec(ix, "COMMIT", e) : st;
     }
-    return st == ST_OK ? prepare_all(ix, e) : st;
+    st = st == ST_OK ? prepare_all(ix, e) : st;
+    sqlite3_busy_timeout(ix->db, BUSY_MS);
+    return st;
 }
 
 status store_index_open(const char *dir, int dir_fd, bool fresh, store_index **out, bool *made, err *e)
