@@ -277,6 +277,8 @@ void stored_write(sequence *s, bool all);
 bool stored_fetch(sequence *s, size_t at_hand, size_t most);
 /* It does not wait for them any more. */
 void stored_give_up(sequence *s);
+/* Who fetches begins again later: what it holds is needed by those that run. false: nobody does. */
+bool stored_yield(engine *en);
 /* Takes in what has come; whether anything has. */
 bool stored_collect(engine *en);
 

@@ -59,14 +59,15 @@ static bool preempt_one(engine *en, bool only_held, uint64_t now_ns)
 }
 
 /* Pages that s would make free by giving way: its own, and those of the tree that nobody else has. The first n_path
- * of a prefix that is on its way in stand in en->path: they are no gain. */
+ * of a prefix that is on its way in stand in en->path: they are no gain. Nor, perhaps, is what is shared while somebody
+ * fetches, who holds what it goes on from. */
 static size_t could_give(const engine *en, const sequence *s, size_t n_path)
 {
     size_t n = s->promised_pages;
     for (size_t i = 0; i < s->kv->n_pages; i++) {
         uint32_t refs = page_pool_refs(en->pages, s->kv->pages[i]);
         bool wanted = i < n_path && en->path[i] == s->kv->pages[i];
-        n += refs == 1 || (refs == 2 && !wanted);
+        n += refs == 1 || (refs == 2 && !wanted && !en->fetching);
     }
     return n;
 }
@@ -459,7 +460,7 @@ static void secure_pages(engine *en, sequence *s, uint64_t now_ns)
             (void)st;
             return;
         }
-        if (preempt_one(en, false, now_ns)) {
+        if (stored_yield(en) || preempt_one(en, false, now_ns)) {
             continue;
         }
         sequence *sealed = s->state == SEQ_TAIL ? s : held_tail(en);

@@ -158,6 +158,18 @@ void stored_give_up(sequence *s)
     has_fetched(s, 0);
 }
 
+bool stored_yield(engine *en)
+{
+    sequence *s = en->fetching;
+    if (!s) {
+        return false;
+    }
+    stored_give_up(s);
+    s->fetched = false;
+    s->fetch_ns = 0;
+    return true;
+}
+
 /* The page goes into the tree, behind those before it. */
 static void take_in(engine *en, const stored_read *r)
 {

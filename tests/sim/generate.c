@@ -14,6 +14,7 @@ typedef enum theme {
     THEME_FAULTS,
     THEME_CUTS,
     THEME_SHARED,
+    THEME_DISK,
     THEME_COUNT
 } theme;
 
@@ -48,6 +49,12 @@ static int64_t one_of(dice *d, const int64_t *values, size_t n)
 #define ONE_OF(d, ...) \
     one_of(d, (const int64_t[]){__VA_ARGS__}, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
 
+/* A moment within the first n steps. */
+static int64_t moment(dice *d, const sim_config *c, int64_t n)
+{
+    return pick(d, 0, n * (c->step_cost + c->row_cost));
+}
+
 static void make_config(dice *d, theme t, sim_config *c)
 {
     sim_set_simplest(&sim_config_kind, (int64_t *)c);
@@ -72,12 +79,12 @@ static void make_config(dice *d, theme t, sim_config *c)
     c->cold = once_in(d, 8);
     c->tok = t == THEME_TEXT || once_in(d, 4);
     c->fail_new = once_in(d, 20) ? pick(d, 1, 30) : 0;
-}
-
-/* A moment within the first n steps. */
-static int64_t moment(dice *d, const sim_config *c, int64_t n)
-{
-    return pick(d, 0, n * (c->step_cost + c->row_cost));
+    if (t == THEME_DISK || once_in(d, 6)) {
+        c->store_room = once_in(d, 3) ? pick(d, 1, 20) : 500;
+        c->store_delay = ONE_OF(d, 0, 1, 10, 30) * c->step_cost / 10;
+        c->store_ready = once_in(d, 2) ? 0 : moment(d, c, once_in(d, 8) ? 4000 : 20);
+        c->stored = once_in(d, 3) ? 0 : pick(d, 1, c->n_ctx - 2 < 120 ? c->n_ctx - 2 : 120);
+    }
 }
 
 static void make_prompt(dice *d, theme t, const sim_config *c, size_t i, sim_request *r)
@@ -244,6 +251,15 @@ static void make_event(dice *d, theme t, const scenario *s, sim_event *v)
     case EVENT_NO_MEMORY:
         v->arg = pick(d, 1, 4);
         break;
+    case EVENT_DISK_DAMAGED:
+        v->arg = pick(d, 1, 5);
+        break;
+    case EVENT_DISK_FULL:
+        v->span = pick(d, 0, 2);
+        break;
+    case EVENT_DISK_STUCK:
+        v->span = moment(d, &s->config, once_in(d, 8) ? 4000 : 100);
+        break;
     case EVENT_RING_FULL:
     case EVENT_STALL:
         v->span = moment(d, &s->config, 40);
@@ -265,9 +281,9 @@ void scenario_make(uint64_t seed, scenario *out)
     for (size_t i = 0; i < out->n_requests; i++) {
         make_request(&d, t, &out->config, out->requests, i, &out->requests[i]);
     }
-    out->n_events = t == THEME_FAULTS || t == THEME_SESSIONS ? (size_t)pick(&d, 1, 8)
-                    : once_in(&d, 3)                         ? (size_t)pick(&d, 1, 3)
-                                                             : 0;
+    out->n_events = t == THEME_FAULTS || t == THEME_SESSIONS || t == THEME_DISK ? (size_t)pick(&d, 1, 8)
+                    : once_in(&d, 3)                                            ? (size_t)pick(&d, 1, 3)
+                                                                                : 0;
     for (size_t i = 0; i < out->n_events; i++) {
         make_event(&d, t, out, &out->events[i]);
     }

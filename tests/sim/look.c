@@ -26,6 +26,7 @@ static void look_at(world *w, bool after)
         at->n_preempted = s->n_preempted;
         at->n_pages = s->kv ? s->kv->n_pages + s->promised_pages : 0;
         at->n_reused = s->reused;
+        at->fetching = s->fetch_ns != 0 && !s->fetched;
     }
 }
 
@@ -233,8 +234,8 @@ static void in_order(const world *w, const life *x)
  * has waited long enough. */
 static void came_in_justly(const world *w, const life *x)
 {
-    bool waits =
-        x->before.queued && x->now.queued && !x->before.held && x->r->session == 0 && !w->memory_failed;
+    bool waits = x->before.queued && x->now.queued && !x->before.held && !x->now.fetching &&
+                 x->r->session == 0 && !w->memory_failed;
     bool late = w->step_began_ns - x->submit_ns >= POLICY_PASS_NS;
     for (size_t i = 0; waits && i < w->s->n_requests; i++) {
         const life *l = &w->lives[i];
@@ -274,8 +275,8 @@ void look_after(world *w)
     }
     no_more_than_needed(w, n_victims);
     gave_up_no_more_than_needed(w);
-    if (eldest && !eldest->in_batch && !eldest->before.parked && !eldest->before.restoring &&
-        !about_to_end) { /* the pages that it waits for */
+    if (eldest && !eldest->in_batch && !eldest->before.parked && !eldest->before.restoring && !about_to_end &&
+        w->en->n_reads == 0) { /* the pages that it waits for */
         sim_fail("request %zu: stands still although it was admitted longest ago", WHO(w, eldest));
     }
     for (size_t i = 0; i < w->s->n_requests; i++) {

@@ -37,6 +37,20 @@ static size_t common(const life *o, size_t n_left, const life *l)
     return i;
 }
 
+/* What a process before this one left on disk. */
+static size_t stored_before(const world *w, const life *l)
+{
+    size_t most = 0;
+    for (uint64_t conv = 0; conv < 3 && w->s->config.store_room > 0 && l->r->space == 0; conv++) {
+        size_t i = 0;
+        while (i < (size_t)w->s->config.stored && i + 1 < l->n_prompt && l->prompt[i] == sim_word(conv, i)) {
+            i++;
+        }
+        most = i > most ? i : most;
+    }
+    return most;
+}
+
 typedef struct left { /* tokens of a prompt that others left, at least and at most */
     size_t least, most;
 } left;
@@ -44,11 +58,12 @@ typedef struct left { /* tokens of a prompt that others left, at least and at mo
 /* least: of those whose end says what they had computed. Both kinds of end leave all but perhaps the last token. */
 static left left_for(const world *w, const life *l)
 {
-    left x = {0, 0};
+    left x = {0, stored_before(w, l)};
     for (size_t i = 0; i < w->s->n_requests; i++) {
         const life *o = &w->lives[i];
+        bool written = w->s->config.store_room > 0; /* while it is computed */
         if (o == l || !o->begun || o->r->space != l->r->space ||
-            (o->phase != LIFE_DONE && o->now.n_preempted == 0 && o->n_preempted == 0)) {
+            (o->phase != LIFE_DONE && o->now.n_preempted == 0 && o->n_preempted == 0 && !written)) {
             continue; /* one that gives way leaves what it has, too */
         }
         size_t whole = o->n_prompt + o->n_ids, most = common(o, whole, l), least = common(o, whole - 1, l);

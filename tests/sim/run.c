@@ -1,6 +1,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "sim/sim_store.h"
 #include "sim/world.h"
 
 #define START_NS  UINT64_C(1000000000)
@@ -220,7 +221,7 @@ static void append(life *l, int32_t token)
 }
 
 /* Token i of a conversation or of a request's own part; never poison, and no beginning of a loop. */
-static int32_t word(uint64_t who, uint64_t i)
+int32_t sim_word(uint64_t who, uint64_t i)
 {
     uint64_t z = (who * 1000 + i + 1) * UINT64_C(0x9E3779B97F4A7C15);
     z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
@@ -241,10 +242,10 @@ static void build_prompt(life *l)
         }
     }
     for (int64_t i = 0; i < r->shared; i++) {
-        append(l, word((uint64_t)r->conv, (uint64_t)i));
+        append(l, sim_word((uint64_t)r->conv, (uint64_t)i));
     }
     for (int64_t i = 0; i < r->own; i++) {
-        append(l, word(10 + (uint64_t)r->salt, (uint64_t)i));
+        append(l, sim_word(10 + (uint64_t)r->salt, (uint64_t)i));
     }
     if (r->looped > 0 && l->n_prompt > 1) {
         l->prompt[0] = SIM_LOOP;
@@ -374,6 +375,15 @@ static void happen(const sim_event *v, bool *done)
     case EVENT_STALL:
         w.model.stall_ns = US(v->span);
         break;
+    case EVENT_DISK_FULL:
+        sim_store_disk()->full = v->span > 0;
+        break;
+    case EVENT_DISK_DAMAGED:
+        sim_store_disk()->n_damaged = (size_t)v->arg;
+        break;
+    case EVENT_DISK_STUCK:
+        sim_store_disk()->stuck_ns = w.clock.now_ns + US(v->span);
+        break;
     default:
         break;
     }
@@ -453,6 +463,7 @@ static uint64_t next_due(void)
         due = earlier(due, earlier(cancel_due(l), slow_due(l)));
         due = l->phase == LIFE_RUNS && l->deadline_ns ? earlier(due, l->deadline_ns) : due;
     }
+    due = w.s->config.store_room > 0 ? earlier(due, sim_store_due()) : due;
     return w.clock.now_ns < w.ring_full_until_ns ? earlier(due, w.ring_full_until_ns) : due;
 }
 
@@ -502,6 +513,92 @@ static void live(void)
 
 /* Beginning and end */
 
+static bool nothing_fails(void *ctx, const batch *b)
+{
+    (void)ctx;
+    (void)b;
+    return false;
+}
+
+static bool nothing_spoilt(void *ctx, const batch_seq *s, size_t *from)
+{
+    (void)ctx;
+    (void)s;
+    (void)from;
+    return false;
+}
+
+static void no_token(void *ctx, const gen_token *t)
+{
+    (void)ctx;
+    (void)t;
+}
+
+static void seed_done(void *ctx, const gen_result *r)
+{
+    (void)r;
+    *(bool *)ctx = true;
+}
+
+static void seed_failed(void *ctx, const err *e)
+{
+    (void)ctx;
+    sim_fail("a process before failed: %s", e->msg);
+}
+
+/* A process before this one has read the beginning of each conversation, and left it on disk. */
+static void leave_on_disk(const engine_config *like, size_t n_tokens)
+{
+    engine_config ec = *like;
+    engine *before = NULL;
+    err e;
+    ec.n_pages = resident_pages_for((size_t)ec.n_ctx) + 1;
+    ec.before_step = NULL;
+    ec.lane_event = NULL;
+    w.model.fails = nothing_fails;
+    w.model.spoil = nothing_spoilt;
+    if (engine_new(&ec, &before, &e) != ST_OK) {
+        sim_fail("engine_new: %s", e.msg);
+    }
+    for (uint64_t conv = 0; conv < 3; conv++) {
+        int32_t ids[SIM_MAX_CTX];
+        sequence *seq;
+        bool over_now = false;
+        for (size_t i = 0; i < n_tokens; i++) {
+            ids[i] = sim_word(conv, i);
+        }
+        gen_request q = {.prompt = ids, .n_prompt = n_tokens, .max_new_tokens = 1, .prompt_logprobs = -1};
+        q.params = sampling_default();
+        q.sink = (gen_sink){.ctx = &over_now, .token = no_token, .done = seed_done, .failed = seed_failed};
+        if (engine_submit(before, &q, &seq, &e) != ST_OK) {
+            sim_fail("a process before: %s", e.msg);
+        }
+        while (!over_now) {
+            engine_step(before);
+            w.clock.now_ns = sim_store_due() == UINT64_MAX ? w.clock.now_ns : sim_store_due();
+        }
+    }
+    engine_free(before);
+    w.clock.now_ns = START_NS;
+}
+
+static void open_disk(engine_config *ec)
+{
+    const sim_config *c = &w.s->config;
+    sim_disk d = {.clock = &w.clock.src,
+                  .page_bytes = w.model.ops.page_bytes,
+                  .room = c->store_room < SIM_STORE_MOST ? (size_t)c->store_room : SIM_STORE_MOST};
+    if (c->store_room == 0) {
+        return;
+    }
+    ec->store = sim_store_new(&d);
+    if (c->stored > 0 && c->cold == 0) {
+        leave_on_disk(ec, (size_t)c->stored);
+    }
+    sim_store_disk()->read_ns = US(c->store_delay);
+    sim_store_disk()->ready_ns = START_NS + US(c->store_ready);
+}
+
 static void open_engine(pool *compute)
 {
     const sim_config *c = &w.s->config;
@@ -511,8 +608,6 @@ static void open_engine(pool *compute)
     w.model.row_ns = US(c->row_cost);
     w.model.read_ns = (uint64_t)c->read_cost_ns;
     w.model.chunk = (size_t)c->chunk;
-    w.model.spoil = spoil;
-    w.model.fails = fails;
     engine_config ec = {.ops = w.model.ops,
                         .tok = w.tok,
                         .kern = kern_table_of(KERN_REF),
@@ -529,6 +624,9 @@ static void open_engine(pool *compute)
                         .warm = c->cold == 0,
                         .lane_event = on_lane,
                         .before_step = before_step};
+    open_disk(&ec);
+    w.model.spoil = spoil;
+    w.model.fails = fails;
     err e;
     err_clear(&e);
     if (c->fail_new > 0) {

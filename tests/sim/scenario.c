@@ -122,6 +122,7 @@ void scenario_mend(scenario *s)
     c->logit_rows = c->logit_rows < c->lanes ? c->lanes : c->logit_rows;
     c->max_rows = c->max_rows < c->logit_rows ? c->logit_rows : c->max_rows;
     c->chunk = c->chunk > c->max_rows ? c->max_rows : c->chunk;
+    c->stored = c->stored > c->n_ctx - 2 ? c->n_ctx - 2 : c->stored;
     for (size_t i = 0; i < s->n_requests; i++) {
         sim_request *r = &s->requests[i];
         at_least(&sim_request_kind, (int64_t *)r);

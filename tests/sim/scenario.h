@@ -19,23 +19,27 @@
 #define SIM_MAX_CTX      512
 
 /* X(name, simplest value, least value) */
-#define SIM_CONFIG_FIELDS(X)                         \
-    X(n_ctx, 256, 2)                                 \
-    X(pages, 64, 1)                                  \
-    X(lanes, 4, 1)                                   \
-    X(chunk, 16, 1)                                  \
-    X(max_rows, 64, 1)                               \
-    X(logit_rows, 8, 1)                              \
-    X(max_step, 0, 0) /* microseconds */             \
-    X(idle_lanes, 0, 0)                              \
-    X(prewarm, 0, 0)                                 \
-    X(park_pages, 0, 0) /* budget, in pages */       \
-    X(cold, 0, 0)                                    \
-    X(tok, 0, 0)         /* 1 = with a tokenizer */  \
-    X(step_cost, 100, 0) /* of a forward call */     \
-    X(row_cost, 0, 0)                                \
-    X(read_cost_ns, 0, 0) /* per row and position */ \
-    X(fail_new, 0, 0)     /* the n-th allocation of a first engine_new fails */
+#define SIM_CONFIG_FIELDS(X)                                                    \
+    X(n_ctx, 256, 2)                                                            \
+    X(pages, 64, 1)                                                             \
+    X(lanes, 4, 1)                                                              \
+    X(chunk, 16, 1)                                                             \
+    X(max_rows, 64, 1)                                                          \
+    X(logit_rows, 8, 1)                                                         \
+    X(max_step, 0, 0) /* microseconds */                                        \
+    X(idle_lanes, 0, 0)                                                         \
+    X(prewarm, 0, 0)                                                            \
+    X(park_pages, 0, 0) /* budget, in pages */                                  \
+    X(cold, 0, 0)                                                               \
+    X(tok, 0, 0)         /* 1 = with a tokenizer */                             \
+    X(step_cost, 100, 0) /* of a forward call */                                \
+    X(row_cost, 0, 0)                                                           \
+    X(read_cost_ns, 0, 0) /* per row and position */                            \
+    X(fail_new, 0, 0)     /* the n-th allocation of a first engine_new fails */ \
+    X(store_room, 0, 0)   /* pages that the disk takes; 0: there is none */     \
+    X(store_delay, 0, 0)  /* that reading a page takes */                       \
+    X(store_ready, 0, 0)  /* until it knows what it has */                      \
+    X(stored, 0, 0)       /* tokens of each conversation that a process before has left there */
 
 #define SIM_REQUEST_FIELDS(X)                                                       \
     X(at, 0, 0)                                                                     \
@@ -96,6 +100,9 @@ enum sim_event_kind {
     EVENT_BAD_ROW,       /* the next rows of that request are not finite */
     EVENT_NO_MEMORY,     /* the n-th allocation of the next step that allocates at all fails */
     EVENT_STALL,         /* the next step takes that much longer */
+    EVENT_DISK_FULL,     /* nothing is written any more; span = 0: it is again */
+    EVENT_DISK_DAMAGED,  /* so many of the next reads find a damaged page */
+    EVENT_DISK_STUCK,    /* nothing is read for that long */
     EVENT_KINDS
 };
 

@@ -19,7 +19,7 @@ typedef enum life_phase { LIFE_WAITS, LIFE_RUNS, LIFE_REFUSED, LIFE_DONE, LIFE_F
 
 /* What the engine has of a request (look.c). */
 typedef struct look {
-    bool there, queued, parked, restoring, sealed, held;
+    bool there, queued, parked, restoring, sealed, held, fetching;
     uint64_t admitted; /* rises in the order admitted */
     size_t n_generated, n_preempted, n_pages, n_reused;
 } look;
@@ -106,6 +106,9 @@ typedef struct sim_tally {
 
 /* Says what is wrong and ends this process. */
 _Noreturn void sim_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* Token i of a conversation (0 to 2) or of a request's own part. */
+int32_t sim_word(uint64_t who, uint64_t i);
 
 /* Lives the scenario. compute and tok are made once a process. */
 void run_scenario(const scenario *s, pool *compute, const tokenizer *tok, sim_tally *tally);
