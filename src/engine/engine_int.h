@@ -173,6 +173,7 @@ struct engine {
     stored_read reads[ENGINE_READS];
     size_t n_reads;
     sequence *fetching; /* who reads from the store, or NULL: one at a time, for what it waits for is held */
+    bool fetch_seen;    /* it was asked after at this look at who waits */
     lane_table *lanes;
     park *parking;
     sampler *samplers[ENGINE_SAMPLERS]; /* a thread of the pool uses one; NULL behind the last */
@@ -277,7 +278,7 @@ void stored_write(sequence *s, bool all);
 bool stored_fetch(sequence *s, size_t at_hand, size_t most);
 /* It does not wait for them any more. */
 void stored_give_up(sequence *s);
-/* Who fetches begins again later: what it holds is needed by those that run. false: nobody does. */
+/* Who fetches begins again later: what it holds, or its turn, is needed by others. false: nobody does. */
 bool stored_yield(engine *en);
 /* Takes in what has come; whether anything has. */
 bool stored_collect(engine *en);

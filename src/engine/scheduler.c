@@ -280,7 +280,7 @@ static sequence *next_queued(engine *en, uint64_t now_ns)
     return best;
 }
 
-void scheduler_admit(engine *en, uint64_t now_ns)
+static void admit_some(engine *en, uint64_t now_ns)
 {
     bool closed = resume_parked(en, now_ns);
     en->n_looks++;
@@ -295,6 +295,17 @@ void scheduler_admit(engine *en, uint64_t now_ns)
         if (!try_admit(en, s, now_ns)) {
             closed = now_ns - s->waits_ns >= POLICY_PASS_NS;
         }
+    }
+}
+
+/* One who fetches and does not get its turn (it is paused, or must not pass another) must not hold what those need who do:
+ * they might wait for it, and it for them. */
+void scheduler_admit(engine *en, uint64_t now_ns)
+{
+    en->fetch_seen = false;
+    admit_some(en, now_ns);
+    if (!en->fetch_seen && stored_yield(en)) {
+        admit_some(en, now_ns);
     }
 }
 

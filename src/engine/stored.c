@@ -130,6 +130,7 @@ bool stored_fetch(sequence *s, size_t at_hand, size_t most)
     if (en->fetching != s && (!begin_fetch(s, most) || en->fetching != s)) {
         return !s->fetched;
     }
+    en->fetch_seen = true;
     while (en->n_reads < ENGINE_READS && (s->n_fetched + 1) * KV_PAGE_TOKENS <= most && ask(s)) {
     }
     if (s->n_reads > 0) {

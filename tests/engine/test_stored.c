@@ -375,6 +375,58 @@ static void test_preempted(void **state)
     pair_close(&t);
 }
 
+/* The one who reads is not looked at: it is paused, or somebody before it waits for so long that nobody may pass. What it
+ * holds, and its turn, are not kept from the others for that. */
+static void test_not_looked_at(void **state)
+{
+    static pair t;
+    (void)state;
+    pair_open(&t);
+    reply(&t, t.p, 400, 1);
+    t.cfg.n_pages = 16;
+    for (int paused = 0; paused < 2; paused++) {
+        reply_log runs, waits, reads;
+        restart(&t);
+        store_flush(t.d.st);
+        log_init(&runs, &t.r);
+        log_init(&waits, &t.r);
+        log_init(&reads, &t.r);
+        gen_request q = rig_request(&runs, t.p + 450, 40, 60);
+        rig_submit(&t.r, &q, &runs);
+        rig_step(&t.r);
+        q = rig_request(&waits, t.p + 290, 400, 3); /* 13 pages, to be had when `runs` has ended */
+        q.priority = 10;
+        rig_submit(&t.r, &q, &waits);
+        atomic_store(&t.d.reads, 0);
+        atomic_store(&t.d.closed, true);
+        q = rig_request(&reads, t.p, 250, 3);
+        rig_submit(&t.r, &q, &reads);
+        while (atomic_load(&t.d.reads) == 0) {
+            rig_step(&t.r);
+        }
+        atomic_store(&t.d.closed, false);
+        if (paused) {
+            seq_hold(reads.seq, true);
+        } else {
+            clock_fake_advance_ms(&t.r.clock, 6000);
+        }
+        for (int i = 0; i < 2000 && !log_over(&waits); i++) {
+            rig_step(&t.r);
+            (void)usleep(100);
+        }
+        assert_true(log_over(&waits));
+        seq_hold(reads.seq, false);
+        rig_drain(&t.r);
+        log_expect_greedy(&runs, t.p + 450, 40, 60);
+        log_expect_greedy(&waits, t.p + 290, 400, 3);
+        log_expect_greedy(&reads, t.p, 250, 3);
+        log_release(&runs);
+        log_release(&waits);
+        log_release(&reads);
+    }
+    pair_close(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -382,6 +434,7 @@ int main(void)
         cmocka_unit_test(test_the_rest),       cmocka_unit_test(test_damaged),
         cmocka_unit_test(test_two_wait),       cmocka_unit_test(test_small_pool),
         cmocka_unit_test(test_while_it_reads), cmocka_unit_test(test_preempted),
+        cmocka_unit_test(test_not_looked_at),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
