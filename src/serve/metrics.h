@@ -95,7 +95,7 @@ typedef struct metric_model { /* one model, as its service knows it */
     uint64_t sessions; /* named ones, of all keys */
     uint64_t starts;
     uint64_t deaths[WORKER_CAUSE_COUNT];
-    uint64_t page[STATUS_ROW_TOKENS_RESTORED + 1]; /* rows of its status page */
+    uint64_t page[STATUS_ROW_TOKENS_FETCHED + 1]; /* rows of its status page */
 } metric_model;
 
 typedef struct metric_view { /* what is not counted but read */

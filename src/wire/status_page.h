@@ -19,7 +19,9 @@
  *   row 9  lanes_total                       row 23 preemptions
  *   row 10 lanes_live                        row 24 tokens_recomputed
  *                                            row 25 tokens_restored
- *                                            rows 26–29 zero
+ *                                            row 26 pages_cached
+ *                                            row 27 tokens_fetched   from disk
+ *                                            rows 28–29 zero
  *                                            row 30 step_seq
  *                                            row 31 n_rows  sequences in the step
  *   rows 32 …: pairs {id hash (XXH3 of the request id; 0 = plain), position of its first row in the step}: 240
@@ -79,6 +81,8 @@ typedef enum status_row {
     STATUS_ROW_PREEMPTIONS,
     STATUS_ROW_TOKENS_RECOMPUTED,
     STATUS_ROW_TOKENS_RESTORED,
+    STATUS_ROW_PAGES_CACHED,
+    STATUS_ROW_TOKENS_FETCHED,
     STATUS_ROW_STEP_SEQ = 30, /* the last two are status_page_step's */
     STATUS_ROW_N_ROWS = 31,
     STATUS_ROW_COUNT = 32

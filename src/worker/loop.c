@@ -376,6 +376,8 @@ static void note_status(const loop *l)
     status_page_set(p, STATUS_ROW_PREEMPTIONS, s.preemptions);
     status_page_set(p, STATUS_ROW_TOKENS_RECOMPUTED, s.tokens_recomputed);
     status_page_set(p, STATUS_ROW_TOKENS_RESTORED, s.tokens_restored);
+    status_page_set(p, STATUS_ROW_PAGES_CACHED, s.pages_cached);
+    status_page_set(p, STATUS_ROW_TOKENS_FETCHED, s.tokens_fetched);
 }
 
 void loop_before_step(void *page, const step_row *rows, size_t n, bool any_prefill)

@@ -172,7 +172,9 @@ static exposition *put(const metrics *m)
                                              [STATUS_ROW_PARKED] = 12,
                                              [STATUS_ROW_PREEMPTIONS] = 13,
                                              [STATUS_ROW_TOKENS_RECOMPUTED] = 14,
-                                             [STATUS_ROW_TOKENS_RESTORED] = 15}}};
+                                             [STATUS_ROW_TOKENS_RESTORED] = 15,
+                                             [STATUS_ROW_PAGES_CACHED] = 16,
+                                             [STATUS_ROW_TOKENS_FETCHED] = 17}}};
     const metric_view view = {.version = "1.2",
                               .uptime_ms = 1500,
                               .connections = 8,
@@ -233,6 +235,8 @@ static void test_values(void **state)
     expect(x, "hearth_worker_preemptions_total{model=\"plain\"}", 13);
     expect(x, "hearth_worker_tokens_recomputed_total{model=\"plain\"}", 14);
     expect(x, "hearth_worker_tokens_restored_total{model=\"plain\"}", 15);
+    expect(x, "hearth_worker_pages_cached{model=\"plain\"}", 16);
+    expect(x, "hearth_worker_tokens_fetched_total{model=\"plain\"}", 17);
     free(x);
 }
 
