@@ -19,7 +19,7 @@
 #define SCHEMA_VERSION 1
 #define BUSY_MS        500   /* how long another worker's transaction is waited for: it does without */
 #define OPEN_BUSY_MS   10000 /* while opening: nobody would try again */
-#define LOCK_TRIES     200   /* of 50 ms */
+#define PAUSE_NS       50000000
 #define PATH_BYTES     4096u
 
 #define TEXT_OF(x)  TEXT_OF_(x)
@@ -257,16 +257,31 @@ static bool key_of_column(sqlite3_stmt *s, int column, store_key *out)
 /*
  * Opening
  */
-static bool take_lock(int fd)
+/* After the n-th try; false: it was the last. */
+static bool wait_more(const store_patience *patience, int n)
 {
-    const struct timespec pause = {0, 50000000};
-    for (int i = 0; i < LOCK_TRIES; i++) {
-        if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
-            return true;
-        }
-        (void)nanosleep(&pause, NULL);
+    const struct timespec pause = {0, PAUSE_NS};
+    if (n >= OPEN_BUSY_MS / (PAUSE_NS / 1000000) || patience->is_over(patience->ctx)) {
+        return false;
     }
-    return false;
+    (void)nanosleep(&pause, NULL);
+    return true;
+}
+
+static int on_busy(void *patience, int n)
+{
+    return wait_more(patience, n);
+}
+
+static bool take_lock(int fd, const store_patience *patience)
+{
+    int n = 0;
+    while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (!wait_more(patience, n++)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 static uint64_t read_generation(int fd)
@@ -275,13 +290,13 @@ static uint64_t read_generation(int fd)
     return pread(fd, &n, sizeof n, 0) == (ssize_t)sizeof n ? n : 0;
 }
 
-static status open_lock(store_index *ix, int dir_fd, err *e)
+static status open_lock(store_index *ix, int dir_fd, const store_patience *patience, err *e)
 {
     ix->lock_fd = openat(dir_fd, LOCK_NAME, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (ix->lock_fd < 0) {
         return err_set(e, ST_IO, NULL, "cannot open " LOCK_NAME ": %s", strerror(errno));
     }
-    if (!take_lock(ix->lock_fd)) {
+    if (!take_lock(ix->lock_fd, patience)) {
         return err_set(e, ST_IO, NULL, LOCK_NAME " is held by somebody");
     }
     ix->generation = read_generation(ix->lock_fd);
@@ -355,7 +370,7 @@ static status prepare_all(store_index *ix, err *e)
     return ST_OK;
 }
 
-static status open_database(store_index *ix, const char *dir, bool *empty, err *e)
+static status open_database(store_index *ix, const char *dir, store_patience patience, bool *empty, err *e)
 {
     char path[PATH_BYTES];
     int keep = 1, n = snprintf(path, sizeof path, "%s/" NAME, dir);
@@ -368,7 +383,7 @@ static status open_database(store_index *ix, const char *dir, bool *empty, err *
         return failed(ix, rc, e);
     }
     sqlite3_extended_result_codes(ix->db, 1);
-    sqlite3_busy_timeout(ix->db, OPEN_BUSY_MS);
+    sqlite3_busy_handler(ix->db, on_busy, &patience);
     /* The last one who closes would remove the -wal by its name, which may be that of the next generation. */
     sqlite3_file_control(ix->db, NULL, SQLITE_FCNTL_PERSIST_WAL, &keep);
     status st = exec(ix, settings, e);
@@ -383,7 +398,8 @@ static status open_database(store_index *ix, const char *dir, bool *empty, err *
     return st;
 }
 
-status store_index_open(const char *dir, int dir_fd, bool fresh, store_index **out, bool *made, err *e)
+status store_index_open(const char *dir, int dir_fd, bool fresh, const store_patience *patience,
+                        store_index **out, bool *made, err *e)
 {
     store_index *ix = mem_calloc(1, sizeof *ix);
     if (!ix || pthread_once(&sqlite_once, prepare_sqlite) != 0 || sqlite_ready != SQLITE_OK) {
@@ -391,9 +407,9 @@ status store_index_open(const char *dir, int dir_fd, bool fresh, store_index **o
         return err_set(e, ST_NOMEM, NULL, "cannot make SQLite ready");
     }
     bool empty = false;
-    status st = open_lock(ix, dir_fd, e);
+    status st = open_lock(ix, dir_fd, patience, e);
     st = st == ST_OK && fresh ? remove_old(dir_fd, e) : st;
-    st = st == ST_OK ? open_database(ix, dir, &empty, e) : st;
+    st = st == ST_OK ? open_database(ix, dir, *patience, &empty, e) : st;
     st = st == ST_OK && empty ? count_generation(ix, e) : st;
     if (st != ST_OK) {
         store_index_close(ix);

@@ -26,8 +26,15 @@
 
 typedef struct store_index store_index;
 
+/* Whether another process that has the index is waited for no longer. */
+typedef struct store_patience {
+    bool (*is_over)(void *ctx);
+    void *ctx;
+} store_patience;
+
 /* dir: absolute; dir_fd: the same, open. fresh: removes the one that is there. *made: it is empty because it is new. */
-status store_index_open(const char *dir, int dir_fd, bool fresh, store_index **out, bool *made, err *e);
+status store_index_open(const char *dir, int dir_fd, bool fresh, const store_patience *patience,
+                        store_index **out, bool *made, err *e);
 void store_index_close(store_index *ix); /* NULL is fine */
 /* Somebody made a new one. */
 bool store_index_is_stale(const store_index *ix);

@@ -90,14 +90,24 @@ void store_stop_writing(store *s, const err *why)
     close_index(s);
 }
 
+static bool is_to_end(void *ctx)
+{
+    store *s = ctx;
+    pthread_mutex_lock(&s->mu);
+    bool end = s->stop && (s->n_puts == 0 || now_ns() >= s->stop_at_ns);
+    pthread_mutex_unlock(&s->mu);
+    return end;
+}
+
 static void open_index(store *s, bool fresh)
 {
+    const store_patience patience = {is_to_end, s};
     err e;
     bool made = false;
-    status st = store_index_open(s->dir, s->folder.fd, fresh, &s->index, &made, &e);
+    status st = store_index_open(s->dir, s->folder.fd, fresh, &patience, &s->index, &made, &e);
     if (st == ST_BAD_FORMAT && !fresh) {
         log_emit(LOG_WARN, "store", "event=index_made_anew dir=\"%s\" reason=\"%s\"", s->dir, e.msg);
-        st = store_index_open(s->dir, s->folder.fd, true, &s->index, &made, &e);
+        st = store_index_open(s->dir, s->folder.fd, true, &patience, &s->index, &made, &e);
     }
     s->index_is_new = made;
     if (st != ST_OK) {
