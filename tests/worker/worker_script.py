@@ -13,7 +13,7 @@ import unittest
 import worker_client
 
 MODULES = ["cases_start", "cases_lines", "cases_request", "cases_reply", "cases_session", "cases_end", "cases_cancel",
-           "cases_mux", "cases_kept", "cases_purity"]
+           "cases_mux", "cases_kept", "cases_store", "cases_purity"]
 
 
 class Result(unittest.TextTestResult):
