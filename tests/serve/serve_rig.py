@@ -23,16 +23,17 @@ GROUP, SERVE, *MODEL = sys.argv[1:]
 
 
 class Daemon:
-    """A running daemon; its log is kept in lines. Keyword arguments are options of serve_main."""
+    """A running daemon; its log is kept in lines. Keyword arguments are options of serve_main. cache: the user's cache folder, which
+    stays; else it has one of its own."""
 
-    def __init__(self, *mode, options=(), argv=None, wait=True, **named):
+    def __init__(self, *mode, options=(), argv=None, wait=True, cache=None, **named):
         self.dir = tempfile.TemporaryDirectory()
         self.seen = os.path.join(self.dir.name, "seen")
         self.gate = pathlib.Path(self.dir.name, "gate")  # opens the stub's word of that name
         options = [*options, *(w for k, v in named.items() for w in ("-o", f"{k}={v}"))]
         worker = [sys.executable, str(HERE / "stub_worker.py"), self.seen, *mode]
         self.process = subprocess.Popen(argv or [SERVE, *options, *worker], stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
-                                        text=True, env={**os.environ, "XDG_CACHE_HOME": self.dir.name})
+                                        text=True, env={**os.environ, "XDG_CACHE_HOME": cache or self.dir.name})
         self.log, self.port, self.listening = [], None, threading.Event()
         self.reader = threading.Thread(target=self.read_log, daemon=True)
         self.reader.start()

@@ -4,7 +4,9 @@ stub_worker.py or with the bundled model. Standard library only. Exit 1 if a tes
 import hashlib
 import http.client
 import json
+import os
 import random
+import signal
 import socket
 import tempfile
 import threading
@@ -475,8 +477,8 @@ class Ranges(unittest.TestCase):
 QUESTIONS = "Hello! Who are you?", "What is a lighthouse?", "Thank you. Tell me more."
 
 
-def ember(*options):
-    return Daemon(argv=[SERVE, "serve", "-m", MODEL[0], "--port", "0", "--threads", "1", *options])
+def ember(*options, **more):
+    return Daemon(argv=[SERVE, "serve", "-m", MODEL[0], "--port", "0", "--threads", "1", *options], **more)
 
 
 def conversation(d, name=None, n=3, **more):
@@ -702,6 +704,38 @@ class Moves(unittest.TestCase):
                 self.assertEqual((status, answer["error"]["param"]), (400, "name"), answer)
                 self.assertIn("kv type", answer["error"]["message"])
                 self.assertEqual(d.ask("GET", "/v1/sessions/t")[0], 404)
+
+    def test_old_conversation(self):
+        """Nobody asked for it: after a restart, also one after a crash, the first turn reads only what fills no page."""
+        story = " ".join(f"In year {n} the keeper of the lighthouse wrote {n % 7} letters." for n in range(1801, 1820))
+        talk = [{"role": "user", "content": story + " What is a lighthouse?"}]
+
+        def turn(d, question, name="s"):
+            answer = say(d, talk, name)
+            talk.extend([answer["choices"][0]["message"], {"role": "user", "content": question}])
+            return answer
+
+        with tempfile.TemporaryDirectory() as folder:
+            with ember(cache=folder) as d:
+                turn(d, "Thank you.")
+                tokens = sum(tokens_of(turn(d, "What is a river?"))[:2])
+            self.assertGreater(tokens, 6 * 32)
+            with ember() as cold:
+                want = said(say(cold, talk))
+            with ember(cache=folder) as d:
+                answer = turn(d, "And a sea?")
+                self.assertEqual(said(answer), want)
+                self.assertEqual(tokens_of(answer)[2], tokens // 32 * 32)
+                self.assertEqual(answer["hearth"]["session_reset_reason"], "new")
+                for pid in d.worker_pids():
+                    os.kill(pid, signal.SIGKILL)
+                d.end(signal.SIGKILL)
+            with ember("--cpu", "ref", cache=folder) as d, ember() as cold:
+                answer = say(d, talk)  # by a stranger
+                self.assertEqual(said(answer), said(say(cold, talk)))
+                self.assertGreaterEqual(tokens_of(answer)[2], tokens // 32 * 32)  # what was new when it crashed may be there
+            with ember("--no-store", cache=folder) as d:
+                self.assertEqual(tokens_of(say(d, talk))[2], 0)
 
     def test_nothing_to_save_in(self):
         with ember("--no-store") as d:
