@@ -102,6 +102,17 @@
     X(tree_parked, "preempted after a stranger gave it a prefix", .pages = true, .beside_pages = 3)         \
     X(tree_namespace, "another namespace has its prompt", .pages = true)                                    \
     X(tree_cancelled, "one that was cancelled in its prompt left a part", .pages = true)                    \
+    X(disk_page, "a stranger, of another set, threads and chunk, left a page on disk", .pages = true)       \
+    X(disk_whole, "its prompt is on disk", .pages = true)                                                   \
+    X(disk_said, "its prompt is on disk, and a stranger said a part of it", .pages = true)                  \
+    X(disk_more, "the disk has more of it than there are free pages", .pages = true, .cfg.n_pages = 12)     \
+    X(disk_session, "a session that was told its tokens, all of them on disk", .pages = true)               \
+    X(disk_full, "the disk is full behind its first page", .pages = true)                                   \
+    X(disk_read_only, "its prompt is on a disk that takes nothing more", .pages = true)                     \
+    X(disk_torn, "the file of its last page is half of it", .pages = true)                                  \
+    X(disk_flipped, "a byte of its first page is another", .pages = true)                                   \
+    X(disk_slow, "each read takes its time, and another one goes on", .pages = true)                        \
+    X(disk_stuck, "the disk gives nothing: it waits no longer", .pages = true)                              \
     X(other_lane, "lanes before its own are taken, and its own was another's")                              \
     X(used_pages, "20 other requests had the pages before", .cfg.n_pages = 20)                              \
     X(low_priority, "others that came later go first", .cfg.max_sequences = 2)                              \
@@ -127,7 +138,7 @@ typedef enum purity_axis {
     N_AXES
 } purity_axis;
 
-#define PURITY_MAX_VALUES 48
+#define PURITY_MAX_VALUES 64
 #define PURITY_N_NEW      12 /* tokens of a reply */
 #define PURITY_HOLD_AT \
     3 /* tokens said when a way does something to the reply; before every end but a natural one */

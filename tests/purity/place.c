@@ -11,6 +11,7 @@
 #define MAX_THREADS 3
 #define N_CTX       512
 #define N_VOCAB     320
+#define STORE_QUEUE ((size_t)16 << 20)
 #define SCORE_ROWS  16 /* rows of logits beyond one for each sequence, as in src/engine/instance.c */
 
 typedef struct kept_model { /* a model's file, open */
@@ -135,6 +136,23 @@ static pool *pool_of(size_t threads)
     return pools[threads];
 }
 
+/* Its days are the system's: the place's clock is not another thread's. */
+static store *open_store(const forward_ops *ops, const place_config *cfg)
+{
+    const store_config c = {.dir = cfg->store_dir,
+                            .page_bytes = ops->page_bytes,
+                            .budget_bytes = (uint64_t)1 << 40,
+                            .queue_bytes = STORE_QUEUE,
+                            .clock = clock_system(),
+                            .seam = cfg->seam};
+    store *st = NULL;
+    err e;
+    if (cfg->store_dir) {
+        need(store_open(&c, &st, &e), "store_open", &e);
+    }
+    return st;
+}
+
 void place_open(place *p, const model_entry *m, const place_way *how, const place_config *cfg)
 {
     const kept_model *k = keep(m);
@@ -150,6 +168,7 @@ void place_open(place *p, const model_entry *m, const place_way *how, const plac
     need(model_open(k->file, p->kern, &mo, &p->m, &e), m->name, &e);
     need(model_pack(p->m, pool_of(how->threads), &(model_pack_options){0}, &e), m->name, &e);
     p->real = model_forward_ops(p->m);
+    p->kept = open_store(&p->real, cfg);
     engine_config ec = {.ops = p->real,
                         .tok = k->tok,
                         .kern = p->kern,
@@ -161,10 +180,16 @@ void place_open(place *p, const model_entry *m, const place_way *how, const plac
                         .max_step_ns = cfg->max_step_ns,
                         .max_sequences = cfg->max_sequences,
                         .park_bytes = cfg->park_bytes,
-                        .warm = cfg->warm};
+                        .warm = cfg->warm,
+                        .store = p->kept};
     ec.ops.ctx = p;
     ec.ops.forward = forward;
     need(engine_new(&ec, &p->en, &e), "engine_new", &e);
+}
+
+void place_wait(place *p, uint64_t ns)
+{
+    p->clock.now_ns += ns;
 }
 
 bool place_close(place *p, const char **why)
@@ -179,6 +204,7 @@ bool place_close(place *p, const char **why)
     if (*why) {
         return false; /* and the engine stays as it is: freeing it would abort */
     }
+    store_close(p->kept, 10000);
     engine_free(p->en);
     model_free(p->m);
     return true;

@@ -11,6 +11,7 @@
 #define HEARTH_TESTS_PURITY_PLACE_H
 
 #include "base/clock.h"
+#include "kv/store.h"
 #include "model/model.h"
 #include "purity/matrix.h"
 
@@ -25,6 +26,8 @@ typedef struct place_config {
     uint64_t max_step_ns;
     size_t park_bytes;
     bool warm;
+    const char *store_dir;  /* borrowed; NULL: no store */
+    const store_seam *seam; /* borrowed; of the store's disk */
 } place_config;
 
 place_config place_config_default(void); /* pages for 12 full contexts, 9 sequences, no cut by time, warm */
@@ -33,6 +36,7 @@ typedef struct place {
     engine *en;
     const tokenizer *tok;   /* borrowed */
     const kern_table *kern; /* borrowed */
+    store *kept;            /* owned; NULL: none */
     size_t n_steps, n_rows;
     /* private */
     model *m;
@@ -47,6 +51,7 @@ typedef struct place_way { /* on what a model is computed */
 } place_way;
 
 void place_open(place *p, const model_entry *m, const place_way *how, const place_config *cfg);
+void place_wait(place *p, uint64_t ns); /* time goes by */
 /* Whether nothing is left in the engine, and closes it; *why: what is left. */
 bool place_close(place *p, const char **why);
 /* Before the first: the folder where made models are, or will be; borrowed. */

@@ -1,7 +1,9 @@
 #include "purity/scene.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MAX_STEPS 20000
 
@@ -32,7 +34,11 @@ void step(scene *s, size_t n)
 {
     const char *why = "";
     while (n-- > 0) {
+        size_t before = s->p.n_steps;
         engine_step(s->p.en);
+        if (s->p.kept && s->p.n_steps == before) {
+            (void)usleep(500); /* it waits for the disk */
+        }
         expect(s, engine_check(s->p.en, &why), why);
     }
 }
@@ -158,6 +164,9 @@ static void finish(scene *s)
     for (size_t i = 0; i < MAX_STEPS && engine_running(s->p.en) > 0; i++) {
         engine_step(s->p.en);
     }
+    for (size_t i = 0; s->p.kept && stats_of(s).pages_used > 0 && i < MAX_STEPS; i++) {
+        step(s, 1); /* what is read for nobody any more comes in */
+    }
     for (size_t i = 0; i < s->n_sessions && engine_running(s->p.en) == 0; i++) {
         session_close(s->sessions[i]);
     }
@@ -178,8 +187,6 @@ static bool longer_than_a_page(const purity_case *c)
 static void open_case(scene *s, const purity_case *c, const way *w)
 {
     const prompt_entry *e = matrix_prompt(c);
-    const place_way how = {
-        .set = matrix_set(c), .kv = matrix_kv(c), .threads = matrix_threads(c), .chunk = matrix_chunk(c)};
     place_config cfg = place_config_default();
     size_t own = resident_pages_for(e->n_turn + e->n_reply + e->n_rest + PURITY_N_NEW);
     memset(s, 0, sizeof *s);
@@ -191,8 +198,32 @@ static void open_case(scene *s, const purity_case *c, const way *w)
     cfg.max_step_ns = w->cfg.max_step_ns;
     cfg.park_bytes = w->cfg.park_bytes;
     cfg.warm = !w->not_warm;
-    place_open(&s->p, matrix_model(c), &how, &cfg);
+    s->how = (place_way){
+        .set = matrix_set(c), .kv = matrix_kv(c), .threads = matrix_threads(c), .chunk = matrix_chunk(c)};
+    s->cfg = cfg;
+    place_open(&s->p, matrix_model(c), &s->how, &s->cfg);
     ask_init(&s->q, c, &s->p);
+}
+
+static void remove_folder(const char *dir)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    if (system(command) != 0) {
+        fprintf(stderr, "purity: cannot remove %s\n", dir);
+    }
+}
+
+void restart(scene *s, const char *store_dir, const store_seam *seam)
+{
+    const char *left;
+    if (!place_close(&s->p, &left)) {
+        expect(s, false, left);
+        return;
+    }
+    s->cfg.store_dir = store_dir;
+    s->cfg.seam = seam;
+    place_open(&s->p, matrix_model(&s->judged), &s->how, &s->cfg);
 }
 
 const char *run_case(const purity_case *drawn)
@@ -216,6 +247,9 @@ const char *run_case(const purity_case *drawn)
     }
     if (!place_close(&s.p, &left)) {
         expect(&s, false, left);
+    }
+    if (s.cfg.store_dir) {
+        remove_folder(s.cfg.store_dir);
     }
     heard_release(&s.got);
     for (size_t i = 0; i < s.n_others; i++) {

@@ -16,6 +16,8 @@
 typedef struct scene {
     purity_case judged; /* the case; a way may change how it is judged */
     place p;
+    place_way how; /* what it was opened with */
+    place_config cfg;
     ask q;
     const heard *reference;
     heard got;
@@ -48,6 +50,11 @@ void tested(scene *s, session *in);
 void tested_with_priority(scene *s, int32_t priority);
 heard *submit_other(scene *s, const other *o);
 session *open_session(scene *s); /* closed by run_case */
+/* Its place ends, and another of the same kind begins, with what the store of that folder has. run_case removes the folder; the seam
+ * stays until then. */
+void restart(scene *s, const char *store_dir, const store_seam *seam);
+/* Another set than the case's: the reference set only where there is nothing else. */
+kern_set another_set(const purity_case *c);
 
 void step(scene *s, size_t n);
 /* Steps until h has said n tokens, or is over. */

@@ -101,8 +101,7 @@ void run_turn_told(scene *s)
     next_turn(s, in, RESET_EXACT_PREFIX, s->q.n_turn + s->q.n_reply);
 }
 
-/* Another set than the case's: the reference set only where there is nothing else. */
-static kern_set another_set(const purity_case *c)
+kern_set another_set(const purity_case *c)
 {
     purity_case changed = *c;
     size_t n = matrix_values(AXIS_SET), at = c->at[AXIS_SET];
