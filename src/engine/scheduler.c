@@ -157,6 +157,7 @@ static sequence *next_parked(engine *en)
 static bool try_resume(engine *en, sequence *s, uint64_t now_ns)
 {
     size_t need = resident_pages_for(sequence_reserves(s));
+    en->fetch_seen = en->fetch_seen || en->fetching == s;
     reuse_offer o = s->image ? (reuse_offer){0} : reuse_find_again(s);
     size_t n_path = reuse_pages(en, &o);
     reuse_hold(en, &o);
@@ -222,6 +223,7 @@ static bool try_admit(engine *en, sequence *s, uint64_t now_ns)
 {
     reuse_offer o = reuse_find_for(s);
     size_t need = resident_pages_for(sequence_reserves(s));
+    en->fetch_seen = en->fetch_seen || en->fetching == s; /* even if its reads under way leave no room now */
     if (!has_room_with(en, &o, need)) {
         return false;
     }
