@@ -427,6 +427,38 @@ static void test_not_looked_at(void **state)
     pair_close(&t);
 }
 
+/* One that needs every page there is: those that are on their way to it leave no room for it meanwhile, and it does not begin
+ * again for that. */
+static void test_needs_all(void **state)
+{
+    static pair t;
+    reply_log l;
+    (void)state;
+    pair_open(&t);
+    reply(&t, t.p, 480, 1);
+    t.cfg.n_pages = 16;
+    restart(&t);
+    store_flush(t.d.st);
+    log_init(&l, &t.r);
+    gen_request q = rig_request(&l, t.p, 480, 32);
+    atomic_store(&t.d.reads, 0);
+    atomic_store(&t.d.closed, true);
+    rig_submit(&t.r, &q, &l);
+    while (atomic_load(&t.d.reads) == 0) {
+        rig_step(&t.r);
+    }
+    for (int i = 0; i < 20; i++) {
+        rig_step(&t.r);
+    }
+    atomic_store(&t.d.closed, false);
+    rig_drain(&t.r);
+    log_expect_greedy(&l, t.p, 480, 32);
+    assert_int_equal(rig_stats(&t.r).tokens_fetched, 448); /* one token is always computed */
+    assert_true(atomic_load(&t.d.reads) <= 2 * 14); /* a header and a page each, once */
+    log_release(&l);
+    pair_close(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -434,7 +466,7 @@ int main(void)
         cmocka_unit_test(test_the_rest),       cmocka_unit_test(test_damaged),
         cmocka_unit_test(test_two_wait),       cmocka_unit_test(test_small_pool),
         cmocka_unit_test(test_while_it_reads), cmocka_unit_test(test_preempted),
-        cmocka_unit_test(test_not_looked_at),
+        cmocka_unit_test(test_not_looked_at),  cmocka_unit_test(test_needs_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
