@@ -14,13 +14,13 @@
 #include "serve/serve.h"
 #include "text/reply_format.h"
 
-#define MAX_MODELS    ARG_MAX_TEXTS
-#define MAX_WORDS     64
-#define MAX_TIMEOUT_S 86400
+#define MAX_MODELS        ARG_MAX_TEXTS
+#define MAX_WORDS         64
+#define MAX_TIMEOUT_S     86400
 #define MAX_SESSION_TTL_S 31536000
-#define ID_BYTES      256
-#define MAX_OPTIONS   14
-#define OPTION_BYTES  (4096 + 32) /* --pack-dir=PATH */
+#define ID_BYTES          256
+#define MAX_OPTIONS       14
+#define OPTION_BYTES      (4096 + 32) /* --pack-dir=PATH */
 
 typedef struct serve_args {
     model_options_args load;

@@ -124,7 +124,7 @@ static void test_memory_stays(void **state)
     engine_rig r;
     rig_config cfg = rig_config_default();
     rig_open(&r, &cfg);
-    many(&r, 5000); /* all pages are in the tree by then, and its nodes' lists have grown */
+    many(&r, 5000);   /* all pages are in the tree by then, and its nodes' lists have grown */
     resident_pages(); /* what looking costs is there from now on */
     engine_stats first = rig_stats(&r);
     size_t bytes = mallinfo2().uordblks, rss = resident_pages();

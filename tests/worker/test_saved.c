@@ -69,7 +69,7 @@ static void ids_of(int32_t *ids, size_t n, int32_t first)
 
 static void put(const rig *r, const char *name, size_t n, int32_t first)
 {
-    int32_t ids[N_CTX];
+    int32_t ids[N_CTX] = {0};
     ids_of(ids, n, first);
     assert_int_equal(saved_put(&r->s, name, ids, n, NULL), ST_OK);
 }

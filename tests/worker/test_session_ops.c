@@ -149,7 +149,7 @@ static buf exported(loop_rig *r, size_t from, size_t count)
 {
     char line[256];
     buf out = {0};
-    size_t n;
+    size_t n = 0;
     snprintf(line, sizeof line, SESSION("e", "s", "export") ",\"from\":%zu,\"count\":%zu}", from, count);
     ask(r, line);
     const frame_extent *x = extent(r, "e", FRAME_EXPORT, KNOWN);
