@@ -254,7 +254,7 @@ typedef struct reuse_offer {
 reuse_offer reuse_find(const engine *en, const kv_root_key *root, const session *s, const int32_t *prompt,
                        size_t n);
 reuse_offer reuse_find_for(const sequence *s);
-/* The whole pages at hand of what a parked sequence had computed. */
+/* The whole pages at hand of what a parked sequence had computed; none for one with a copy. */
 reuse_offer reuse_find_again(const sequence *s);
 /* One who is to be admitted with it holds it, so that making room for the rest does not cost him that. */
 void reuse_hold(engine *en, const reuse_offer *o);

@@ -62,7 +62,7 @@ reuse_offer reuse_find_for(const sequence *s)
 reuse_offer reuse_find_again(const sequence *s)
 {
     reuse_offer o = {.root = &s->root, .ids = s->history.data};
-    if (s->en->tree) {
+    if (s->en->tree && !s->image) {
         size_t whole = s->n_known - s->n_known % KV_PAGE_TOKENS;
         kv_match m = kv_tree_match(s->en->tree, &s->root, s->history.data, s->history.len, whole);
         o.n_tokens = m.n_usable - m.n_usable % KV_PAGE_TOKENS;

@@ -158,7 +158,7 @@ static bool try_resume(engine *en, sequence *s, uint64_t now_ns)
 {
     size_t need = resident_pages_for(sequence_reserves(s));
     en->fetch_seen = en->fetch_seen || en->fetching == s;
-    reuse_offer o = s->image ? (reuse_offer){0} : reuse_find_again(s);
+    reuse_offer o = reuse_find_again(s);
     size_t n_path = reuse_pages(en, &o);
     reuse_hold(en, &o);
     if (!has_room(en, need - n_path, n_path, true) ||
