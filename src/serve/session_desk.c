@@ -191,7 +191,7 @@ static void ask_end(ask *a, const frame *f, const err *lost)
         f && (is_use(a->op) || (closing && f->kind == FRAME_ERROR)); /* then it is tried later again */
     if (a->row && f) {
         learn(a->row, a->op, f);
-    } else if (a->row && closing && lost->code != ST_NOMEM) {
+    } else if (a->row && lost && closing && lost->code != ST_NOMEM) {
         a->row->opened = false; /* its worker has gone, and the session with it */
     }
     if (a->row && used) {

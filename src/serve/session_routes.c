@@ -301,7 +301,7 @@ static bool read_save(call *k, const http_request *r, err *e)
     if (ok && (!name || !session_save_good(name, len))) {
         ok = fields_refuse(e, "name", v, SESSION_WANT_SAVE);
     }
-    if (ok) {
+    if (ok && name) {
         memcpy(k->save, name, len);
         ok = session_save_put(&k->wire_save, k->api->keys, k->key, name, len) == ST_OK || fields_no_memory(e);
         k->question.name = (wire_string){buf_str(&k->wire_save), k->wire_save.len};
