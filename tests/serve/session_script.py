@@ -406,6 +406,8 @@ class Ranges(unittest.TestCase):
 
     def test_bodies_have_a_budget(self):
         """Large ones leave room for the common ones."""
+        if os.environ.get("HEARTH_TEST_END_S", "5") != "5":
+            self.skipTest("with a sanitizer 128 MiB take longer than the daemon waits for a body that stands still")
         with Daemon(body=100000) as d:
             slow = []
             for _ in range(2):
