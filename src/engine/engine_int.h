@@ -90,6 +90,7 @@ struct sequence {
         written; /* the key of the last of its first n_written pages, which the store has or was given */
     store_key fetched_to; /* the same of the first n_fetched, which are at hand or were asked for */
     size_t n_written;
+    size_t n_asked; /* pages that there were when the store was last asked to write */
     size_t n_fetched;
     size_t n_reads;    /* of these, under way */
     uint64_t fetch_ns; /* since when it waits for the next; 0 = it has not asked */

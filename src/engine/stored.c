@@ -17,16 +17,17 @@ void stored_write(sequence *s, bool all)
 {
     store *to = s->en->cfg.store;
     size_t whole = s->kv->ids.len / KV_PAGE_TOKENS;
-    if (!to || !s->en->tree || whole < s->n_written + (all ? 1 : ENGINE_WRITE_PAGES)) {
+    if (!to || !s->en->tree || whole < (all ? s->n_written + 1 : s->n_asked + ENGINE_WRITE_PAGES)) {
         return;
     }
+    s->n_asked = whole; /* a store that refuses is not asked for every token */
     while (s->n_written < whole) {
         size_t at = s->n_written;
         store_key key = key_of(s, at, &s->written);
         if (!store_has(to, &key) &&
             !store_put(to, &s->root, at > 0 ? &s->written : NULL, s->history.data + at * KV_PAGE_TOKENS,
                        KV_PAGE_TOKENS, s->kv->addrs[at])) {
-            return; /* it is asked again */
+            return; /* it is asked again, some pages later */
         }
         s->written = key;
         s->n_written++;
