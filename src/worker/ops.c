@@ -157,6 +157,15 @@ static void describe_worker(const task *k, bool draining)
     say_stats(k, &f);
 }
 
+static void limit_pages(const task *k)
+{
+    engine *en = k->desk->en;
+    uint64_t asked = k->request->pages;
+    size_t limit = engine_set_page_limit(en, asked < SIZE_MAX ? (size_t)asked : SIZE_MAX);
+    const frame_kv_limit f = {.pages = limit, .pages_used = desk_stats(k->desk).pages_used};
+    say(k, frame_put_kv_limit(stage_of(k), id_of(k), &f));
+}
+
 static void say_refusal(const task *k)
 {
     static const char no_memory[] =
@@ -178,6 +187,8 @@ void ops_answer(task *k, bool draining)
         describe_worker(k, draining);
     } else if (op == WIRE_SESSION_GET) {
         describe_session(k);
+    } else if (op == WIRE_KV_LIMIT) {
+        limit_pages(k);
     } else {
         change_session(k);
     }

@@ -489,6 +489,18 @@ static void test_stats(void **state)
     buf_release(&b);
 }
 
+static void test_kv_limit(void **state)
+{
+    buf b = {0};
+    assert_int_equal(frame_put_kv_limit(&b, ID, &(frame_kv_limit){.pages = UINT64_MAX, .pages_used = 3}),
+                     ST_OK);
+    frame f = read_back(&b, "{\"id\":\"r\",\"kv_limit\":{\"pages\":18446744073709551615,\"pages_used\":3}}\n",
+                        FRAME_KV_LIMIT);
+    assert_true(f.kv_limit.pages == UINT64_MAX && f.kv_limit.pages_used == 3);
+    frame_release(&f);
+    buf_release(&b);
+}
+
 /* Whole frames that are fine; each field of each is then taken out or given a wrong value. */
 static const struct {
     const char *line;
@@ -541,6 +553,7 @@ static const struct {
      "id saved session_id name tokens"},
     {"{\"id\":\"r\",\"restored\":{\"session_id\":\"s\",\"name\":\"n\",\"tokens\":100}}",
      "id restored session_id name tokens"},
+    {"{\"id\":\"r\",\"kv_limit\":{\"pages\":9,\"pages_used\":4}}", "id kv_limit pages pages_used"},
     {"{\"id\":\"r\",\"dropped\":{\"session_id\":\"s\",\"name\":\"n\",\"tokens\":100}}",
      "id dropped session_id name tokens"},
 };
@@ -793,21 +806,14 @@ static void test_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_accepted),
-        cmocka_unit_test(test_token),
-        cmocka_unit_test(test_deltas),
-        cmocka_unit_test(test_logprobs),
-        cmocka_unit_test(test_logprob_digits),
-        cmocka_unit_test(test_done),
-        cmocka_unit_test(test_error),
-        cmocka_unit_test(test_answers),
-        cmocka_unit_test(test_extents),
-        cmocka_unit_test(test_stats),
-        cmocka_unit_test(test_every_field_is_needed),
-        cmocka_unit_test(test_refuses),
-        cmocka_unit_test(test_template_is_fine),
-        cmocka_unit_test(test_done_is_checked),
-        cmocka_unit_test(test_order_of_kinds),
+        cmocka_unit_test(test_accepted),        cmocka_unit_test(test_token),
+        cmocka_unit_test(test_deltas),          cmocka_unit_test(test_logprobs),
+        cmocka_unit_test(test_logprob_digits),  cmocka_unit_test(test_done),
+        cmocka_unit_test(test_error),           cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_extents),         cmocka_unit_test(test_stats),
+        cmocka_unit_test(test_kv_limit),        cmocka_unit_test(test_every_field_is_needed),
+        cmocka_unit_test(test_refuses),         cmocka_unit_test(test_template_is_fine),
+        cmocka_unit_test(test_done_is_checked), cmocka_unit_test(test_order_of_kinds),
         cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
