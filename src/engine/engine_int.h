@@ -144,9 +144,12 @@ typedef struct stored_read {
     size_t at;    /* which page of its history */
 } stored_read;
 
-#define ENGINE_READS       32                   /* under way at most */
-#define ENGINE_DISK_NS     UINT64_C(3000000000) /* that the store may take for its next page, or to begin with */
-#define ENGINE_WRITE_PAGES 8                    /* computed pages that are written together: 256 tokens */
+#define ENGINE_READS   32                   /* under way at most */
+#define ENGINE_DISK_NS UINT64_C(3000000000) /* that the store may take for its next page, or to begin with */
+/* Computed pages that are written together: 128 tokens. After a death no more than 256 are to be computed again:
+ * those that were not given to the store yet are half of it, and while they are computed it has the time to write the
+ * other half, which it was given before. Only a prompt's last chunk may be more. */
+#define ENGINE_WRITE_PAGES 4
 
 /* Workspaces of the vocabulary's size, so no more than help. */
 #define ENGINE_SAMPLERS 16
