@@ -87,7 +87,9 @@ static planner_view view_of(const desk_model *m)
                       .limit = page.row[STATUS_ROW_PAGES_TOTAL],
                       .used = page.row[STATUS_ROW_PAGES_USED],
                       .parked = page.row[STATUS_ROW_PARKED],
-                      .waiting = page.row[STATUS_ROW_QUEUED]};
+                      .waiting = page.row[STATUS_ROW_QUEUED],
+                      .running = page.row[STATUS_ROW_RUNNING],
+                      .lanes = page.row[STATUS_ROW_LANES_TOTAL]};
     v.ready = info.state == SERVICE_READY && !m->deaf && v.limit > 0 && v.limit <= v.most_pages &&
               v.used <= v.most_pages && v.most_pages <= MOST_PAGES && v.page_bytes <= MOST_PAGE_BYTES;
     return v;

@@ -41,8 +41,8 @@ void planner_init(planner *p, size_t n_models)
 
 static bool is_short(const planner_view *v)
 {
-    bool full = less(v->limit, v->used) < v->limit / 16 + 1;
-    return v->ready && v->page_bytes > 0 && (v->parked > 0 || (v->waiting > 0 && full));
+    bool for_pages = v->waiting > 0 && v->running < v->lanes && v->used >= v->limit / 4;
+    return v->ready && v->page_bytes > 0 && (v->parked > 0 || for_pages);
 }
 
 /* Pages that it may give away. */

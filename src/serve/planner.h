@@ -3,10 +3,10 @@
  * told what each model has and needs, once a second, and says what is to be moved.
  *
  * At the start each model has what its own plan gave it (engine/memory_plan.h, each with its share of the machine); the
- * sum of that is all there is. A model is short when a request of it is parked, or waits while less than a sixteenth of
- * its pages is free or only kept. One that has been short for PLANNER_SHORT_LOOKS gets pages from the one that has most
- * to spare: half of what that one neither uses nor needs soon, a quarter more than the short one has at most. What one
- * needs soon is a quarter above what it uses now, and an eighth of what it began with, always.
+ * sum of that is all there is. A model is short when a request of it is parked, or waits in its worker while lanes are
+ * free and a quarter of its pages at least is in use. One that has been short for PLANNER_SHORT_LOOKS gets pages from the
+ * one that has most to spare: half of what that one neither uses nor needs soon, a quarter more than the short one has at
+ * most. What one needs soon is a quarter above what it uses now, and an eighth of what it began with, always.
  *
  * So that nothing swings: one move at a time, PLANNER_REST_LOOKS between two; who got something gives nothing for
  * PLANNER_KEEP_LOOKS, nor does who was short himself in that time. Nothing moves back by itself: who is short asks.
@@ -39,6 +39,7 @@ typedef struct planner_view { /* of one model, as its status page and its last r
     uint64_t used;       /* by what runs */
     uint64_t parked;     /* requests */
     uint64_t waiting;    /* requests in the worker that have not begun */
+    uint64_t running, lanes;
 } planner_view;
 
 typedef struct planner_model {

@@ -34,7 +34,8 @@ static void begin(world *w)
                                   .page_bytes = page,
                                   .most_pages = 300 * MIB / page,
                                   .limit = 100 * MIB / page,
-                                  .used = 4};
+                                  .used = 4,
+                                  .lanes = 8};
         w->budget += w->of[i].limit * page;
     }
 }
@@ -98,6 +99,9 @@ static void test_nobody_is_short(void **state)
     begin(&w);
     w.of[0].used = 100;  /* all of it, and nobody waits */
     w.of[1].waiting = 5; /* and here somebody waits for a lane, not for pages */
+    w.of[1].running = 8;
+    w.of[1].used = 100;
+    w.of[2].waiting = 1; /* and here its text is being read: there are pages enough */
     looks(&w, 100);
     assert_int_equal(w.n_orders, 0);
 }
@@ -131,8 +135,9 @@ static void test_waiting(void **state)
 {
     world w;
     begin(&w);
-    w.of[0].used = 97;
+    w.of[0].used = 60; /* what is left is not enough for it */
     w.of[0].waiting = 1;
+    w.of[0].running = 2;
     looks(&w, 10);
     assert_true(w.of[0].limit > 100);
 }
