@@ -102,7 +102,7 @@ typedef enum service_state {
 
 typedef struct service_model { /* of the last ready frame; strings are cut */
     char name[128], arch[64], quant[64], kernels[32], digest[65];
-    uint64_t params, kv_pages;
+    uint64_t params, kv_pages, kv_page_bytes;
     int32_t context_length, vocab_size;
     int32_t lanes;
     frame_sampling sampling;

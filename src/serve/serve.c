@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "serve/api.h"
 #include "serve/http.h"
+#include "serve/memory_desk.h"
 #include "serve/session_routes.h"
 
 /* The stop: up to drain_ms for replies, then they are ended; then clients get FLUSH_MS for their last bytes and workers
@@ -31,6 +32,7 @@ typedef struct serve_daemon {
     keys *keys;
     request_table *requests;
     session_desk *sessions;
+    memory_desk *memory;
     metrics metrics;
     byte_budget bodies, downloads; /* outlive the event base: see held_bytes.h */
     bool announced;
@@ -181,6 +183,9 @@ static status open_all(serve_daemon *d, err *e)
     if (st == ST_OK) {
         st = models_open(d->base, d->cfg, d->clock, on_changed, d, &d->models, e);
     }
+    if (st == ST_OK) {
+        st = memory_desk_new(d->base, d->models, &d->memory, e);
+    }
     if (st != ST_OK) {
         return st;
     }
@@ -205,6 +210,7 @@ static void close_all(serve_daemon *d)
 {
     http_server_free(d->http);
     models_free(d->models);
+    memory_desk_free(d->memory);
     session_desk_free(d->sessions);
     request_table_free(d->requests);
     keys_free(d->keys);

@@ -55,6 +55,7 @@ static const char *take_ready(model_service *s, const frame_ready *r)
     snprintf(m->digest, sizeof m->digest, "%s", r->digest ? r->digest : "");
     m->params = r->params;
     m->kv_pages = r->kv_pages;
+    m->kv_page_bytes = r->kv_page_bytes;
     m->sampling = r->sampling;
     m->context_length = r->context_length;
     m->vocab_size = r->vocab_size;
