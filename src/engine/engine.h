@@ -38,8 +38,8 @@
  *
  * Thread: one owner ("the engine thread") for everything but a request's cancel flag and engine_stats_read.
  * Sinks are called inside engine_step on that thread (those of a resumed reply inside engine_submit too); they must not
- * call back into the engine except seq_cancel, seq_cancel_guarded, seq_hold and seq_progress. No allocation per token
- * once a request is admitted.
+ * call back into the engine except seq_cancel, seq_cancel_guarded, seq_fail, seq_hold and seq_progress. No allocation
+ * per token once a request is admitted.
  */
 #ifndef HEARTH_ENGINE_ENGINE_H
 #define HEARTH_ENGINE_ENGINE_H
@@ -265,6 +265,9 @@ size_t engine_running(const engine *en); /* sequences that have not ended */
 void seq_cancel(sequence *s); /* takes effect at the next step's decision; idempotent */
 /* The same, and the result's guard is `guard` (static storage), unless seq_cancel came first. */
 void seq_cancel_guarded(sequence *s, const char *guard);
+/* It ends by a failure of this kind, before anything else of it is told: its caller cannot go on. At the end of the call
+ * of a sink that this is called in, else with the next step. */
+void seq_fail(sequence *s, status why);
 /* How far the prompt is. *cached: reused tokens, 0 until admitted. *processed: prompt tokens whose state
  * exists, cached ones included. */
 void seq_progress(const sequence *s, int32_t *cached, int32_t *processed);

@@ -79,6 +79,7 @@ struct sequence {
     seq_state state;
     bool held;
     bool cancel_asked;
+    status fail_asked;        /* ST_OK: not */
     const char *cancel_guard; /* static storage; "" if it has none */
     bool terminal_sent;
     bool stop_cut;
@@ -235,9 +236,8 @@ void engine_note_pages(engine *en); /* after pages or lanes were taken or given 
 /* How a prompt would find the session now (PROTOCOL 2): the reason, and how many of its tokens the session knows; s may
  * be NULL. */
 reset_reason session_match(const session *s, bool warm, const int32_t *prompt, size_t n, size_t *known);
-/* One of its requests has left, with these tokens computed; none where nothing of it is kept. Without memory for
- * them the session forgets. */
-void session_keep(session *s, const ivec *ids);
+/* One of its requests has left, with these tokens computed. ST_NOMEM: then it has none. */
+status session_keep(session *s, const ivec *ids);
 /* An idle session gives its lane to somebody else; its tokens stay. */
 void session_lose_lane(session *s);
 
@@ -292,7 +292,7 @@ bool stored_collect(engine *en);
 /*
  * scheduler.c: who runs
  */
-/* Cuts what was cancelled or is overdue, in every state. */
+/* Fails what was asked to, cuts what was cancelled or is overdue, in every state. */
 void scheduler_sweep(engine *en, uint64_t now_ns);
 /* Brings parked sequences back and admits queued ones. */
 void scheduler_admit(engine *en, uint64_t now_ns);
@@ -332,6 +332,8 @@ bool sequence_overdue(const sequence *s, uint64_t now_ns);
 void sequence_cut(sequence *s, uint64_t now_ns);
 /* Any state → gone, with an error. */
 void sequence_fail(sequence *s, const err *e);
+/* Where seq_fail was called: fails it, and says so. */
+bool sequence_fails(sequence *s);
 /* Its rows of this step could not be computed: it fails, alone; with a sealed outcome it ends as sealed, its session
  * dirty. */
 void sequence_fail_step(sequence *s, const err *e, uint64_t now_ns);

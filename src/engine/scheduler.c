@@ -15,6 +15,9 @@ void scheduler_sweep(engine *en, uint64_t now_ns)
 {
     for (sequence *s = en->first, *next; s; s = next) {
         next = s->next;
+        if (sequence_fails(s)) {
+            continue;
+        }
         if (s->state == SEQ_TAIL && !s->held) {
             continue; /* sealed, one row from its end */
         }

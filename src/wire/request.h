@@ -228,6 +228,15 @@ typedef struct wire_limits { /* what a line is checked against */
  * be kept (line_expect_attachment) if the request has attach_bytes, else skipped (line_skip_attachment). */
 status wire_request_decode(const char *line, size_t len, const wire_limits *limits, wire_request **out,
                            buf *answer, uint64_t *attach_bytes, err *e);
+/* What can be known, without memory, of a line for which there was none: so that its sender hears of it under its id, and
+ * what needs no more than this is done all the same. line: all of it, or what line.h has kept. */
+typedef struct wire_stub {
+    char id[WIRE_MAX_ID_BYTES];
+    size_t id_len; /* 0 = plain */
+    wire_op op;    /* WIRE_GENERATE where it is unknown */
+    uint64_t attach_bytes;
+} wire_stub;
+wire_stub wire_request_peek(const char *line, size_t len);
 void wire_request_free(wire_request *r);
 size_t wire_request_bytes(const wire_request *r); /* of memory that it holds, its attachment included */
 
