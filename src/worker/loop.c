@@ -31,10 +31,10 @@ static uint64_t ns_of(uint64_t ms)
  */
 static void cut(task *k, finish_reason reason, const char *guard)
 {
+    const desk *d = k->desk;
     if (k->state == TASK_OWING) {
         return; /* it is over */
     }
-    const desk *d = k->desk;
     uint64_t before = desk_attend(d, k->id_hash);
     if (k->state != TASK_RUNNING) {
         reply_cut(k, reason, guard);
