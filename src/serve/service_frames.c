@@ -33,6 +33,7 @@ static frame_sort sort_of(frame_kind kind)
     case FRAME_SAVED:
     case FRAME_RESTORED:
     case FRAME_DROPPED:
+    case FRAME_KV_LIMIT:
         return SORT_ANSWER;
     case FRAME_READY:
     case FRAME_UNKNOWN:

@@ -78,6 +78,7 @@ static const op_row ops[] = {
     {"session", WIRE_SESSION_RESTORE, false, true},
     {"session", WIRE_SESSION_DROP, false, true},
     {"stats", WIRE_STATS, false, true},
+    {"kv_limit", WIRE_KV_LIMIT, false, true},
     {"cancel", WIRE_CANCEL, false, true},
     {"pause", WIRE_PAUSE, false, true},
     {"continue", WIRE_CONTINUE, false, true},
@@ -86,7 +87,6 @@ static const op_row ops[] = {
     {"embed", WIRE_GENERATE, false, false},
     {"score", WIRE_GENERATE, false, false},
     {"adapter", WIRE_GENERATE, false, false},
-    {"kv_limit", WIRE_GENERATE, false, false},
 };
 
 #define N_OPS (sizeof ops / sizeof ops[0])
@@ -202,8 +202,9 @@ static bool read_id(request_decoder *d, const json *o, size_t line_len)
     if (!id || len == 0 || len > WIRE_MAX_ID_BYTES) {
         return request_refuse(d, "id", v, "a string of 1 to 256 bytes");
     }
-    if (line_len > WIRE_MAX_MUX_LINE_BYTES) {
-        err_set(&d->e, ST_BAD_REQUEST, NULL, "line is longer than %zu bytes", WIRE_MAX_MUX_LINE_BYTES);
+    size_t max = json_get(o, "resume", NULL) ? WIRE_MAX_RESUME_LINE_BYTES : WIRE_MAX_MUX_LINE_BYTES;
+    if (line_len > max) {
+        err_set(&d->e, ST_BAD_REQUEST, NULL, "line is longer than %zu bytes", max);
         return false;
     }
     return request_copy_string(d, v, &d->r->id);

@@ -98,6 +98,9 @@ static status prepare_generation(const prepare_with *with, prepare_job *job)
 {
     const wire_request *r = job->request;
     bool plain = !r->id.data;
+    if (r->resume) { /* until the engine can */
+        return err_set(&job->error, ST_UNSUPPORTED, "resume", "resume is not supported by this build");
+    }
     status st = r->op == WIRE_CHAT ? prepare_talk(with, job)
                                    : prompt_build(with->tok, plain ? with->prefix : NULL, r, with->n_ctx,
                                                   &job->dropped, &job->ids, &job->error);
