@@ -17,7 +17,7 @@ from serve_rig import GROUP, HERE, MODEL, SERVE, until
 
 EMBER, LONG, WORKER = MODEL
 ACTS = ("leave", "delete", "deadline")
-STEPS = 16  # that a reply may go on while a cancel that was sent is on its way: one, and what the machine lets pass
+STEPS = 200  # that a reply may go on: one, and what passes until the cancel is read (a step takes 0.5 ms here)
 AT_REST = ("requests_running", "requests_queued", "generations_live", "worker_running", "worker_queued", "worker_parked",
            "worker_pages_used", "worker_lanes_live")
 
