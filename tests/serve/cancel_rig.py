@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+import threading
 import time
 
 from serve_rig import END_IN, PATIENCE, SERVE, Daemon, accepts, alive, read_all, state_of, until
@@ -50,9 +51,6 @@ class Served(Daemon):
         return super().end(sig)
 
     def __exit__(self, kind, *_):
-        for pid in self.worker_pids():
-            if kind and state_of(pid) == "T":
-                os.kill(pid, signal.SIGCONT)
         if self.process.returncode is None:
             rc, seconds = self.end()
             assert kind or (rc == 0 and seconds < END_IN), (rc, seconds, self.log)
@@ -132,6 +130,17 @@ class Ask:
             data = [part[6:] for part in body.decode().strip().split("\n\n") if part.startswith("data: ")]
             return status, [x if x == "[DONE]" else json.loads(x) for x in data]
         return status, json.loads(body)
+
+    def later(self):
+        """Reads on a thread; returns what waits for the answer."""
+        got = []
+        t = threading.Thread(target=lambda: got.append(self.answer()), daemon=True)
+        t.start()
+
+        def wait():
+            t.join(PATIENCE)
+            return got[0]
+        return wait
 
     def ending(self):
         """(text, finish_reason, hearth.finish) of a reply that came whole as far as it goes."""

@@ -6,14 +6,16 @@ HTTP with `hearth serve` and the real worker. Standard library only.
 
 Each state is met as cancel_rig.py says. In each cell: the request was in the state, it ends once and as documented, nothing more is
 computed for it, its neighbours' replies are their undisturbed ones, and all counters come back."""
+import functools
 import pathlib
+import signal
 import sys
 import tempfile
 import time
 import unittest
 
 from cancel_rig import GONE_IN, TRIES, Ask, Missed, Served
-from serve_rig import GROUP, HERE, MODEL, SERVE, until
+from serve_rig import END_IN, GROUP, HERE, MODEL, SERVE, alive, until
 
 EMBER, LONG, WORKER = MODEL
 ACTS = ("leave", "delete", "deadline")
@@ -29,13 +31,14 @@ class Cells:
     some, streams = ACTS, (False, True)
     small = False        # sockets of the targets
     with_worker = True   # a cancel is the worker's affair
+    are_read = True      # what the targets say, when the daemon ends
     speaks = True        # a cut reply has text
     deadline_s = 1.0     # enough for the state to come; more when it was not
     n_others = 1
     TOKENS = 500         # of a reply that is not cut
 
-    def serve(self, grace, **more):
-        return Served(*self.options, "--cancel-grace", str(grace), **more)
+    def serve(self, grace, *more):
+        return Served(*self.options, "--cancel-grace", str(grace), *more)
 
     def body(self, i):
         """Of the i-th target."""
@@ -145,6 +148,7 @@ class Cells:
             self.assertEqual(t.about()["state"], "failed")
 
     def acts(self, deadline_s):
+        self.want  # before anything is timed
         with self.serve(60) as d:
             others, targets, out = self.met(d, self.some, deadline_s)
             by = {act: [t for t in targets if t.name.startswith(act)] for act in ACTS}
@@ -212,9 +216,9 @@ class Cells:
             self.assertEqual((m["worker_deaths_total"], m["worker_starts_total"]), (self.with_worker, 1 + self.with_worker))
             self.assertEqual((m["cancelled_total"], m["choices_total"]), (len(targets), len(targets) + len(others)))
 
-    def setUp(self):
-        if "want" not in type(self).__dict__:
-            type(self).want = self.undisturbed(self.bodies(ACTS, 0) if self.speaks else {})
+    @functools.cached_property
+    def want(self):
+        return self.undisturbed(self.bodies(ACTS, 0) if self.speaks else {})
 
     def test_acts(self):
         self.tries(self.acts)
@@ -223,6 +227,43 @@ class Cells:
         if self.with_worker:
             self.skipTest("pending: replies go on after a death, and a cancelled one ends as that")
         self.tries(self.frozen)
+
+    def end_of(self, how, deadline_s):
+        """L1, H1: the daemon is told to end while requests are in this state. Exactly one answer each, or a final error event."""
+        drain = 60 if how == "twice" else 0
+        with self.serve(60, "--drain-timeout", str(drain)) as d:
+            others, targets = self.begin(d, self.bodies(("delete",), deadline_s))
+            if how in ("frozen", "killed"):  # it would not end by itself; one that is stopped dies all the same
+                d.freeze(others + targets, lambda m: self.is_met(m, len(targets)))
+            else:
+                self.assertTrue(until(lambda: d.number("choices_total") > 0 or self.is_met(d.numbers(), len(targets))))
+            pids = d.worker_pids()
+            if how == "twice":
+                d.process.send_signal(signal.SIGTERM)
+                self.assertTrue(d.logs("event=stopping"))
+            heard = {x: x.later() for x in others + (targets if self.are_read else [])} if how != "killed" else {}
+            rc, seconds = d.end(signal.SIGKILL if how == "killed" else signal.SIGTERM)
+            if how == "killed":
+                self.assertTrue(until(lambda: not any(alive(pid) for pid in pids), END_IN))
+                for x in others + targets:
+                    x.leave()
+                return
+            self.assertEqual((rc, any(alive(pid) for pid in pids)), (0, False))
+            self.assertLess(seconds, END_IN)
+            for x, answer in heard.items():
+                status, body = answer()
+                last = body if isinstance(body, dict) else body[-1]
+                if how == "once" and status == 200 and (last == "[DONE]" or "choices" in last):
+                    continue  # it was faster
+                self.assertEqual(last["error"]["code"], "draining", (x.name, status, last))
+                self.assertEqual(status, 200 if isinstance(body, list) else 503)
+            for x in targets:
+                x.leave()
+
+    def test_end_of_the_daemon(self):
+        for how in "once", "twice", "frozen", "killed":
+            with self.subTest(how):
+                self.tries(lambda deadline_s, how=how: self.end_of(how, deadline_s))
 
 
 class Decode(Cells, unittest.TestCase):
@@ -292,12 +333,12 @@ class Loading(Cells, unittest.TestCase):
     def other(self, i):
         return {**super().other(i), "top_p": 1, "top_k": 0, "min_p": 0, "repetition_penalty": 1}
 
-    def serve(self, grace, **more):
+    def serve(self, grace, *more):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
         self.gate = pathlib.Path(self.folder.name, "gate")
         command = f"{sys.executable} {HERE / 'slow_loader.py'} {self.gate} {SERVE} worker {' '.join(self.options)}"
-        d = Served("--worker-cmd", command, "--cancel-grace", str(grace), "--stall-timeout", "300", wait=False)
+        d = Served("--worker-cmd", command, "--cancel-grace", str(grace), "--stall-timeout", "300", *more, wait=False)
         self.assertTrue(until(d.worker_pids))
         d.gate = self.gate
         return d
@@ -324,6 +365,7 @@ class Paused(Cells, unittest.TestCase):
     MANY = 1900          # tokens: more than the daemon and the sockets hold
     deadline_s = 4.0
     may_go_on = 0
+    are_read = False
 
     def body(self, i):
         return {"messages": [{"role": "user", "content": "Tell me a story."}], "max_tokens": self.MANY, "ignore_eos": True, "temperature": 1,
@@ -356,8 +398,8 @@ class Parked(Cells, unittest.TestCase):
     options = ("--worker-cmd", f"{WORKER} -m {LONG} --threads 1 --kv-pages 252")
 
     def body(self, i):
-        return {"prompt": [97 + (i + k * k * 3) % 26 for k in range(500)], "max_tokens": 4000, "ignore_eos": True, "temperature": 1,
-                "seed": 100 + i, "hearth": {}}
+        return {"prompt": [97 + (i + k * k * 3) % 26 for k in range(500)], "max_tokens": 1500, "ignore_eos": True, "temperature": 1,
+                "seed": 100 + i}
 
     def is_met(self, m, n):
         return m["worker_parked"] == n
@@ -382,7 +424,6 @@ class Restoring(Cells, unittest.TestCase):
         self.options = ("-m", LONG, "--threads", "1", "--store", folder.name)
         with self.serve(60) as d:
             self.assertEqual(d.ask("POST", self.path, self.body(0))[0], 200)
-        super().setUp()
 
     def is_met(self, m, n):
         return m["worker_tokens_fetched_total"] > 0 and (m["worker_running"], m["worker_queued"]) == (self.n_others, n)
