@@ -38,7 +38,7 @@ fuzz:
 simulate:
 	@tools/install-deps.sh test
 	@tools/build.sh debug --buildtype=debugoptimized
-	@build/debug/tests/sim/sim $(addprefix --seed ,$(SEED)) --seconds 120 && HEARTH_ROOT=. build/debug/tests/sim/sim_ember $(addprefix --seed ,$(SEED)) --seconds 90
+	@build/debug/tests/sim/sim $(addprefix --seed ,$(SEED)) --seconds 80 && HEARTH_ROOT=. build/debug/tests/sim/sim_ember $(addprefix --seed ,$(SEED)) --seconds 60
 
 mutants:
 	@tests/sim/mutants.py

@@ -51,7 +51,7 @@
     X(supports_cancel) X(protocol) X(pid) X(model) X(name) X(arch) X(quant) X(params) X(digest)              \
     X(context_length) X(vocab_size) X(modalities) X(capabilities) X(kernels) X(kv_pages) X(accepted)         \
     X(delta) X(content) X(reasoning) X(tool_call) X(index) X(arguments_delta) X(withdrawn) X(ids) X(logprobs) X(prompt_logprobs) X(logprob) X(text) X(bytes) X(top)             \
-    X(progress) X(cached) X(processed) X(attach) X(embedding) X(now) X(prompt_digest)                        \
+    X(progress) X(cached) X(processed) X(attach) X(embedding) X(now) X(prompt_digest) X(prompt_ids)          \
     X(cached_prompt_tokens) X(pieces) X(count) X(session) X(known) X(tokens) X(dirty) X(busy) X(stats)       \
     X(draining) X(rows) X(active) X(sampling) X(prewarmed) X(prefilled) X(probe) X(export) X(import) X(saved) \
     X(restored) X(dropped) X(from) X(in_memory) X(stored) FRAME_SAMPLING_NUMBERS(X) FRAME_STATS_NUMBERS(X)
@@ -101,6 +101,9 @@ typedef struct frame_accepted {
     int32_t prompt_tokens;
     const char *prompt_digest; /* SHA256_HEX_LEN digits: frame_prompt_digest */
     int32_t cached_prompt_tokens;
+    /* [prompt_tokens] where the request alone does not say them (something of its conversation was remembered): what
+     * `resume` has to send along. NULL: left out. */
+    const int32_t *prompt_ids;
 } frame_accepted;
 
 /* One position: the token there and, unless it is itself one, the alternatives to it. */

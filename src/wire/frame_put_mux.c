@@ -109,6 +109,10 @@ status frame_put_accepted(buf *out, wire_string id, const frame_accepted *a)
     json_w_cstr(w, a->prompt_digest);
     FRAME_KEY(w, cached_prompt_tokens);
     json_w_i64(w, a->cached_prompt_tokens);
+    if (a->prompt_ids) {
+        FRAME_KEY(w, prompt_ids);
+        frame_put_ids(w, a->prompt_ids, (size_t)a->prompt_tokens);
+    }
     json_w_obj_close(w);
     return frame_line_end(&l);
 }

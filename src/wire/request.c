@@ -202,8 +202,9 @@ static bool read_id(request_decoder *d, const json *o, size_t line_len)
     if (!id || len == 0 || len > WIRE_MAX_ID_BYTES) {
         return request_refuse(d, "id", v, "a string of 1 to 256 bytes");
     }
-    if (line_len > WIRE_MAX_MUX_LINE_BYTES) {
-        err_set(&d->e, ST_BAD_REQUEST, NULL, "line is longer than %zu bytes", WIRE_MAX_MUX_LINE_BYTES);
+    size_t max = json_get(o, "resume", NULL) ? WIRE_MAX_RESUME_LINE_BYTES : WIRE_MAX_MUX_LINE_BYTES;
+    if (line_len > max) {
+        err_set(&d->e, ST_BAD_REQUEST, NULL, "line is longer than %zu bytes", max);
         return false;
     }
     return request_copy_string(d, v, &d->r->id);

@@ -276,11 +276,12 @@ static const field fields[] = {
     {"repetition_guard", REPLY, .read = read_repetition_guard},
     {"deadline_ms", REPLY, .read = read_deadline},
     {"progress", REPLY, .read = read_bool, AT(progress)},
+    {"resume", REPLY, .list = request_read_resume},
     /* in the protocol, not in this build */
     {"typical_p", REPLY}, {"top_n_sigma", REPLY}, {"dry_multiplier", REPLY}, {"dry_base", REPLY},
     {"dry_allowed_length", REPLY}, {"dry_penalty_last_n", REPLY}, {"dry_sequence_breakers", REPLY},
     {"grammar", REPLY}, {"json_schema", REPLY}, {"regex", REPLY}, {"choice", REPLY},
-    {"adapter", REPLY}, {"resume", REPLY}, {"response_format", IN(WIRE_CHAT)},
+    {"adapter", REPLY}, {"response_format", IN(WIRE_CHAT)},
     {"now", IN(WIRE_SESSION_CLOSE)}, {"attach", ~PLAIN & ~IN(WIRE_SESSION_IMPORT)},
 };
 /* clang-format on */

@@ -82,6 +82,7 @@ task *tasks_add(tasks *t, const struct desk *d, inbox_item *item)
     m->free = k->next;
     *k = (task){.request = item->request, .answer = item->answer, .answer_len = item->answer_len, .desk = d};
     k->multiplexed = item->multiplexed;
+    k->id_hash = has_id ? status_page_id_hash(r->id.data, r->id.len) : 0;
     k->counts = true;
     k->inbox_bytes = item->bytes;
     k->begun_ns = item->read_ns;

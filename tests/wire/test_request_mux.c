@@ -167,7 +167,6 @@ static void test_unbuilt(void **state)
         "regex",
         "choice",
         "adapter",
-        "resume",
         "dry_sequence_breakers",
     };
     static const char *const chat_fields[] = {"response_format"};
