@@ -303,7 +303,7 @@ static void on_read(journal_op *op)
                         r.serial != s->entry->serial)) {
         st = ST_BAD_FORMAT;
     }
-    if (st == ST_NOT_FOUND) { /* its file has become shorter */
+    if (st == ST_NOT_FOUND) { /* its file is gone, or has become shorter */
         st = ST_BAD_FORMAT;
     }
     if (st == ST_BAD_FORMAT) {
@@ -356,13 +356,36 @@ static void end_move(journal *j)
     j->move_failed = false;
 }
 
+static void lose(journal *j, const journal_place *to)
+{
+    for (journal_entry *e = j->first; e; e = e->next) {
+        if (e->moved.segment == to->segment && e->moved.offset == to->offset) {
+            j->n_bad++;
+            e->moved = (journal_place){0};
+            if (!e->held && e->n_busy == 0) { /* else its holder will find out */
+                index_remove(j, e);
+            }
+            return;
+        }
+    }
+}
+
 static void on_moved(journal_op *op)
 {
     step *s = (step *)op;
     journal *j = s->j;
-    note_outcome(j, op->to.segment, op);
-    j->move_failed = j->move_failed || op->st != ST_OK;
+    if (op->st == ST_BAD_FORMAT) {
+        log_emit(LOG_WARN, "journal", "event=lost segment=%" PRIu64 " error=\"%s\"", op->at.segment,
+                 op->why.msg);
+        lose(j, &op->to);
+    } else if (op->st == ST_CAPACITY) {
+        j->move_failed = true;
+    } else {
+        note_outcome(j, op->to.segment, op);
+        j->move_failed = j->move_failed || op->st != ST_OK;
+    }
     if (--j->n_moving == 0) {
+        j->move_ns = j->move_failed ? retry_at(j) : 0;
         end_move(j);
         clean(j);
     }
@@ -420,7 +443,7 @@ static void clean(journal *j)
         remove_file(j, j->segments[0].number);
         segment_drop_first(j);
     }
-    if (j->bytes > j->max_bytes && j->n_segments > 1 && !j->is_off) {
+    if (j->bytes > j->max_bytes && j->n_segments > 1 && !j->is_off && clock_mono_ns(j->clock) >= j->move_ns) {
         move_first(j);
     }
 }
@@ -446,6 +469,12 @@ journal_entry *journal_unanswered(journal *j, const journal_entry *after)
         e = e->next;
     }
     return e;
+}
+
+void journal_tick(journal *j)
+{
+    index_expire(j);
+    clean(j);
 }
 
 void journal_read_counts(const journal *j, journal_counts *out)

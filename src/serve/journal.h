@@ -81,6 +81,8 @@ typedef struct journal_counts {
 status journal_open(const journal_config *cfg, journal **out, err *e);
 /* What was handed in is written first. Entries die. NULL is fine. */
 void journal_close(journal *j);
+/* From time to time: forgets what is old. */
+void journal_tick(journal *j);
 void journal_read_counts(const journal *j, journal_counts *out);
 
 /* NULL if there is none. */

@@ -31,8 +31,10 @@ typedef struct journal_place { /* a whole record */
 
 typedef enum journal_op_kind {
     JOURNAL_WRITE, /* bytes to the place, which is the end of its segment; synced before it is done if `sync` */
-    JOURNAL_READ,  /* bytes from the place */
-    JOURNAL_COPY,  /* from the place to another one, the same way; bytes are not looked at */
+    JOURNAL_READ, /* bytes from the place */
+    /* From the place to another one, the same way as a write; bytes are not looked at. ST_BAD_FORMAT: it is not there
+     * any more; ST_CAPACITY: it cannot be read now. Then `to` holds a record that says nothing. */
+    JOURNAL_COPY,
     JOURNAL_REMOVE /* the segment of the place; that it is not there is fine */
 } journal_op_kind;
 

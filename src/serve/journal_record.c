@@ -22,6 +22,12 @@ void journal_segment_put(uint64_t number, uint8_t head[JOURNAL_SEGMENT_HEAD])
     PUT(head + sizeof magic, number);
 }
 
+bool journal_segment_is_foreign(const uint8_t head[JOURNAL_SEGMENT_HEAD])
+{
+    size_t n = sizeof magic - 1;
+    return memcmp(head, magic, n) == 0 && head[n] != (uint8_t)magic[n] && head[n] >= '0' && head[n] <= '9';
+}
+
 bool journal_segment_check(uint64_t number, const uint8_t head[JOURNAL_SEGMENT_HEAD])
 {
     return memcmp(head, magic, sizeof magic) == 0 && le64_get(head + sizeof magic) == number;

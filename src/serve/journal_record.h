@@ -56,6 +56,7 @@ typedef struct journal_record { /* strings are borrowed */
 } journal_record;
 
 void journal_segment_put(uint64_t number, uint8_t head[JOURNAL_SEGMENT_HEAD]);
+bool journal_segment_is_foreign(const uint8_t head[JOURNAL_SEGMENT_HEAD]); /* of another version */
 bool journal_segment_check(uint64_t number, const uint8_t head[JOURNAL_SEGMENT_HEAD]);
 
 /* Bytes that it takes; 0 = more than fit into one. */
