@@ -177,6 +177,7 @@ static void on_asked(journal_op *op)
     journal *j = s->j;
     journal_entry *entry = s->entry;
     j->waiting_bytes -= s->n_waiting;
+    j->n_asking--;
     note_outcome(j, op->at.segment, op);
     if (op->st != ST_OK && !entry->dropped) {
         index_remove(j, entry);
@@ -210,7 +211,7 @@ status journal_ask(journal *j, const journal_question *q, void *held, journal_wr
                    journal_entry **out, err *e)
 {
     journal_record r = {.serial = j->next_serial,
-                        .created_ms = clock_wall_ms(j->clock),
+                        .created_ms = q->created_ms,
                         .owner = q->owner,
                         .owner_len = q->owner_len,
                         .name = q->name,
@@ -230,6 +231,7 @@ status journal_ask(journal *j, const journal_question *q, void *held, journal_wr
         return err_set(e, ST_NOMEM, NULL, "out of memory");
     }
     j->next_serial++;
+    j->n_asking++;
     entry->held = held;
     entry->place = s->op.at;
     segment_count(j, &entry->place, true);
@@ -480,8 +482,8 @@ void journal_tick(journal *j)
 void journal_read_counts(const journal *j, journal_counts *out)
 {
     *out = (journal_counts){.is_on = !j->is_off,
-                            .n_entries = j->n_entries,
-                            .n_unanswered = j->n_unanswered,
+                            .n_entries = j->n_entries - j->n_asking,
+                            .n_unanswered = j->n_unanswered - j->n_asking,
                             .bytes = j->bytes,
                             .n_bad = j->n_bad};
 }

@@ -72,7 +72,7 @@ typedef struct journal_config { /* borrowed for the call, base and clock until j
 
 typedef struct journal_counts {
     bool is_on;
-    size_t n_entries, n_unanswered;
+    size_t n_entries, n_unanswered; /* those that are there for good */
     uint64_t bytes; /* of files */
     uint64_t n_bad; /* records that were not what had been written, and ends of files that were cut */
 } journal_counts;
@@ -98,6 +98,7 @@ typedef struct journal_question {
     const char *owner, *name, *text; /* borrowed for the call */
     size_t owner_len, name_len, text_len;
     uint8_t digest[SHA256_BYTES];
+    int64_t created_ms; /* by the wall clock */
 } journal_question;
 
 /* A new entry, held by `held`. written is called once; if it could not be written the entry is gone by then. ST_IO (off),
@@ -107,7 +108,7 @@ status journal_ask(journal *j, const journal_question *q, void *held, journal_wr
 /* Of a held, unanswered one. If the answer cannot be written it stays unanswered. On an error written is not called. */
 status journal_answer(journal *j, journal_entry *entry, int32_t http_status, const char *text, size_t len,
                       journal_written_fn written, void *ctx, err *e);
-/* It is free at once; entry is gone. */
+/* Its name is free at once; entry is gone. Not while it is being asked. */
 void journal_drop(journal *j, journal_entry *entry);
 /* Remembers, beyond a restart too, that it is begun again. */
 void journal_begun(journal *j, journal_entry *entry);

@@ -33,6 +33,7 @@ struct journal {
     journal_entry *first, *last;
     journal_entry *limbo; /* list: removed, with an op under way */
     size_t n_entries, n_unanswered;
+    size_t n_asking; /* of both: not written yet */
 
     bool is_off;
     uint64_t retry_ns; /* when the next one may try */

@@ -17,6 +17,7 @@ Every line it reads is appended to the file SEEN. MODEs:
   no_counters                   leaves the status page alone
   op_gate                       ops on sessions but get wait until there is a file "gate" beside SEEN
   op_nonsense                   ops on sessions but get and close are answered by {"text"}
+  digest HEX                    what its model file is
   advice                        its model says how to sample it (one number of it is none)
 
 A prompt (of a chat: the last message) is a list of words, carried out in order, a cancel or pause is looked at between them:
@@ -93,6 +94,7 @@ def ready_frame(lanes):
     return {"ready": True, "max_sessions": lanes, "max_named_sessions": lanes - 1, "supports_cancel": False, "protocol": 2,
             "pid": os.getpid(), "model": {"name": "stub", "arch": "stub", "quant": "Q8_0", "params": 12, "context_length": 64,
                                           "vocab_size": VOCABULARY, "modalities": ["text"], "capabilities": ["generate"],
+                                          **({"digest": sys.argv[sys.argv.index("digest") + 1]} if "digest" in sys.argv else {}),
                                           **({"sampling": {"temperature": 0.7, "top_k": 40, "top_p": 5}} if "advice" in sys.argv else {})},
             "kernels": "ref", "kv_pages": 2, "later_field": {"a": [1]}}
 
