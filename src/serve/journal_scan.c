@@ -105,6 +105,10 @@ status journal_load(journal *j, err *e)
     if (st == ST_OK && index_sort(j) != ST_OK) {
         st = err_set(e, ST_NOMEM, NULL, "out of memory");
     }
+    j->live = 0; /* until here it means nothing */
+    for (size_t i = 0; i < j->n_segments; i++) {
+        j->segments[i].live = 0;
+    }
     for (journal_entry *entry = j->first; st == ST_OK && entry; entry = entry->next) {
         if (!segment_find(j, entry->place.segment)) {
             st = err_set(e, ST_NOMEM, NULL, "out of memory");
