@@ -159,7 +159,7 @@ static void choice_ended(run_choice *c)
 
 static void cut_choice(run_choice *c, const char *reason)
 {
-    answer_result_cut(&c->result, reason, c->result.seed);
+    answer_result_cut(&c->result, reason);
     choice_ended(c);
 }
 
@@ -178,6 +178,8 @@ static void on_accepted(run_choice *c, const frame *f)
 {
     generation_run *r = c->run;
     c->accepted = r->was_accepted = true;
+    c->result.prompt_tokens = f->accepted.prompt_tokens;
+    c->result.cached_tokens = f->accepted.cached_prompt_tokens;
     if (r->entry.state == REQUEST_QUEUED) {
         r->entry.state = REQUEST_RUNNING;
         r->entry.started_ms = clock_wall_ms(r->api->clock);
@@ -225,6 +227,7 @@ static void on_piece(run_choice *c, const frame *f)
         metrics_observe(&r->api->metrics->ttft, clock_ms_between(r->created_ns, now_ns(r)) / 1e3);
     }
     r->entry.completion_tokens += (int64_t)f->n_ids;
+    c->result.completion_tokens += (int32_t)f->n_ids; /* until the done frame says it */
     ensure_echo(c);
     for (size_t i = 0; r->has_logprobs && i < f->n_logprobs; i++) {
         if (logprob_list_add(&c->logprobs, &f->logprobs[i]) != ST_OK) {
@@ -393,6 +396,7 @@ static status make_lines(generation_run *r, const generation *g, const char *job
         c->job.key = r->entry.key;
         c->job.priority = r->priority;
         c->job.deadline_ns = deadline_ns;
+        c->job.order = (uint64_t)(uintptr_t)r->session;
         c->job.on_frame = on_frame;
         c->job.on_lost = on_lost;
         c->job.ctx = c;

@@ -11,8 +11,8 @@
 #include "serve/memory_desk.h"
 #include "serve/session_routes.h"
 
-/* The stop: up to drain_ms for replies, then they are ended; then clients get FLUSH_MS for their last bytes and workers
- * their stop_grace_ms, and whatever is left after LAST_MS is cut. */
+/* The stop: up to drain_ms for replies, or until a second signal, then they are ended; then clients get FLUSH_MS for their
+ * last bytes and workers their stop_grace_ms, and whatever is left after LAST_MS, or at one more signal, is cut. */
 #define FLUSH_MS 1000
 #define LAST_MS  1600
 #define TICK_US  20000
@@ -38,6 +38,7 @@ typedef struct serve_daemon {
     bool announced;
     bool stopping, cut;
     uint64_t stop_ns, stopped_ns; /* since when it stops; since when no worker is left, 0 = not yet */
+    uint64_t drain_ms;            /* from stop_ns on */
     int rc;
 } serve_daemon;
 
@@ -53,6 +54,7 @@ static void begin_stop(serve_daemon *d, int rc)
     d->stopping = true;
     d->rc = rc;
     d->stop_ns = clock_mono_ns(d->clock);
+    d->drain_ms = d->cfg->drain_ms;
     http_server_drain(d->http);
     models_drain(d->models);
     event_add(d->tick, &tick);
@@ -63,7 +65,7 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 {
     serve_daemon *d = ctx;
     uint64_t ms = ms_since(d, d->stop_ns);
-    if (!d->cut && ms >= d->cfg->drain_ms) {
+    if (!d->cut && ms >= d->drain_ms) {
         d->cut = true;
         log_emit(LOG_INFO, "serve", "event=cut connections=%zu", http_server_n_connections(d->http));
         models_cut(d->models);
@@ -73,7 +75,7 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
     }
     bool flushed = http_server_n_connections(d->http) == 0;
     bool patient = d->stopped_ns == 0 || (!flushed && ms_since(d, d->stopped_ns) < FLUSH_MS);
-    if (!patient || ms >= d->cfg->drain_ms + LAST_MS) {
+    if (!patient || ms >= d->drain_ms + LAST_MS) {
         event_base_loopbreak(d->base);
     }
 }
@@ -115,8 +117,13 @@ static void on_changed(void *ctx, model_service *changed)
 static void on_signal(evutil_socket_t sig, short what, void *ctx)
 {
     serve_daemon *d = ctx;
-    if (d->stopping) { /* a second one: no more patience */
+    if (d->cut) { /* even the last bytes are not waited for */
         event_base_loopbreak(d->base);
+        return;
+    }
+    if (d->stopping) { /* no more patience with replies: they are ended, each with its error */
+        uint64_t ms = ms_since(d, d->stop_ns);
+        d->drain_ms = ms < d->drain_ms ? ms : d->drain_ms;
         return;
     }
     log_emit(LOG_INFO, "serve", "event=stopping signal=%d connections=%zu", (int)sig,
