@@ -13,6 +13,7 @@
 #include "cmd/model_options.h"
 #include "cmd/read_text.h"
 #include "gguf/reader.h"
+#include "kern/kern.h"
 #include "serve/planner.h"
 #include "serve/serve.h"
 #include "text/reply_format.h"
@@ -35,6 +36,8 @@ typedef struct serve_args {
     double stall_s, grace_s, drain_s, session_ttl_s;
     const char *store_dir;
     int64_t store_bytes, store_daily, memory_bytes;
+    const char *journal_dir;
+    int64_t journal_bytes;
     bool no_store, no_sandbox;
 } serve_args;
 
@@ -267,6 +270,15 @@ static int check_store(const serve_args *a)
     return EXIT_OK;
 }
 
+static int check_journal(const serve_args *a)
+{
+    if (a->journal_dir && (!*a->journal_dir || strlen(a->journal_dir) >= 4096)) {
+        fprintf(stderr, "hearth: --journal: the path is %s\n", *a->journal_dir ? "too long" : "empty");
+        return EXIT_USAGE;
+    }
+    return EXIT_OK;
+}
+
 static int read_keepalive(const serve_args *a, serve_config *cfg)
 {
     char *end;
@@ -311,6 +323,7 @@ static int serve(const serve_args *a, command *c)
     rc = rc ? rc : check_template(a->template_file);
     rc = rc ? rc : check_tool_format(a->tool_format);
     rc = rc ? rc : check_store(a);
+    rc = rc ? rc : check_journal(a);
     rc = rc ? rc : a->worker_cmd ? foreign_workers(c, a) : own_workers(c, a);
     if (rc != EXIT_OK) {
         return rc;
@@ -331,6 +344,9 @@ static int serve(const serve_args *a, command *c)
     cfg.slow_reader_s = (int)a->slow_reader_s;
     cfg.session_ttl_ms = (uint64_t)(a->session_ttl_s * 1000);
     cfg.max_sessions_per_key = (size_t)a->named_sessions;
+    cfg.journal_dir = a->journal_dir;
+    cfg.journal_bytes = (uint64_t)a->journal_bytes;
+    cfg.numerics = a->worker_cmd ? 0 : NUMERICS_VERSION;
     cfg.listening = print_listening;
     return serve_run(&cfg) == 0 ? EXIT_OK : EXIT_FAILED;
 }
@@ -344,6 +360,7 @@ int cmd_serve(int argc, char **argv)
                     .slow_reader_s = SERVE_DEFAULT_SLOW_READER_S,
                     .stall_s = 30,
                     .named_sessions = SERVE_DEFAULT_SESSIONS,
+                    .journal_bytes = (int64_t)SERVE_DEFAULT_JOURNAL_BYTES,
                     .store_bytes = MODEL_STORE_BYTES,
                     .store_daily = MODEL_STORE_DAILY_BYTES,
                     .session_ttl_s = SERVE_DEFAULT_SESSION_TTL_S,
@@ -377,6 +394,8 @@ int cmd_serve(int argc, char **argv)
         {"store-daily-bytes", 0, ARG_INT, &a.store_daily, 0, MODEL_STORE_MOST, "N  bytes that may be written there in a day, per model (68719476736; 0: any)"},
         {"memory-bytes", 0, ARG_INT, &a.memory_bytes, 1, INT64_MAX, "N  for all models together (what the machine and its control groups allow)"},
         {"no-store", 0, ARG_FLAG, &a.no_store, 0, 0, "keep nothing on disk"},
+        {"journal", 0, ARG_TEXT, &a.journal_dir, 0, 0, "DIR  keep requests with an Idempotency-Key and their answers here, beyond a restart"},
+        {"journal-bytes", 0, ARG_INT, &a.journal_bytes, 16 << 20, MODEL_STORE_MOST, "N  bytes that it may take there (268435456)"},
         {"no-sandbox", 0, ARG_FLAG, &a.no_sandbox, 0, 0, "for debuggers: workers keep all rights"},
         {"worker-cmd", 0, ARG_TEXT, &a.worker_cmd, 0, 0, "COMMAND  run this as the worker, words split at blanks; -m is only a name then (stub)"},
     };

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "serve/api.h"
 #include "serve/http.h"
+#include "serve/idempotency.h"
 #include "serve/memory_desk.h"
 #include "serve/session_routes.h"
 
@@ -33,6 +34,8 @@ typedef struct serve_daemon {
     request_table *requests;
     session_desk *sessions;
     memory_desk *memory;
+    journal *journal;
+    idempotency *promises;
     metrics metrics;
     byte_budget bodies, downloads; /* outlive the event base: see held_bytes.h */
     bool announced;
@@ -56,6 +59,7 @@ static void begin_stop(serve_daemon *d, int rc)
     d->stop_ns = clock_mono_ns(d->clock);
     d->drain_ms = d->cfg->drain_ms;
     http_server_drain(d->http);
+    idempotency_drain(d->promises);
     models_drain(d->models);
     event_add(d->tick, &tick);
 }
@@ -169,6 +173,20 @@ static status open_http(serve_daemon *d, err *e)
     return http_server_open(d->base, &http, &d->http, e);
 }
 
+static status open_journal(serve_daemon *d, err *e)
+{
+    const journal_config kept = {
+        .base = d->base, .clock = d->clock, .dir = d->cfg->journal_dir, .max_bytes = d->cfg->journal_bytes};
+    idempotency_config promised = {.api = &d->api, .numerics = d->cfg->numerics};
+    if (!d->cfg->journal_dir) {
+        return ST_OK;
+    }
+    status st = journal_open(&kept, &d->journal, e);
+    promised.journal = d->journal;
+    promised.routes = api_generation_routes(&promised.n_routes);
+    return st == ST_OK ? idempotency_new(&promised, &d->promises, e) : st;
+}
+
 static status open_all(serve_daemon *d, err *e)
 {
     status st = open_loop(d, e);
@@ -193,6 +211,7 @@ static status open_all(serve_daemon *d, err *e)
     if (st == ST_OK) {
         st = memory_desk_new(d->base, d->models, &d->memory, e);
     }
+    st = st == ST_OK ? open_journal(d, e) : st;
     if (st != ST_OK) {
         return st;
     }
@@ -202,6 +221,8 @@ static status open_all(serve_daemon *d, err *e)
                            .keys = d->keys,
                            .requests = d->requests,
                            .sessions = d->sessions,
+                           .promises = d->promises,
+                           .journal = d->journal,
                            .downloads = &d->downloads,
                            .metrics = &d->metrics,
                            .keepalive_ms = d->cfg->sse_keepalive_ms,
@@ -216,10 +237,12 @@ static status open_all(serve_daemon *d, err *e)
 static void close_all(serve_daemon *d)
 {
     http_server_free(d->http);
+    idempotency_free(d->promises);
     models_free(d->models);
     memory_desk_free(d->memory);
     session_desk_free(d->sessions);
     request_table_free(d->requests);
+    journal_close(d->journal);
     keys_free(d->keys);
     struct event *events[] = {d->on_term, d->on_int, d->tick};
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
@@ -235,6 +258,7 @@ static void close_all(serve_daemon *d)
 serve_config serve_config_default(void)
 {
     return (serve_config){.host = "127.0.0.1",
+                          .journal_bytes = SERVE_DEFAULT_JOURNAL_BYTES,
                           .max_body_bytes = SERVE_DEFAULT_MAX_BODY,
                           .limits = service_limits_default(),
                           .drain_ms = SERVE_DEFAULT_DRAIN_MS,
@@ -260,6 +284,9 @@ int serve_run(const serve_config *cfg)
         log_emit(LOG_ERROR, "serve", "event=start_failed error=\"%s\"", e.msg);
     } else {
         models_start(d.models);
+        if (d.promises) {
+            idempotency_start(d.promises);
+        }
         event_base_dispatch(d.base);
     }
     close_all(&d);
