@@ -58,7 +58,8 @@ struct generation_run {
     bool slow;                 /* the client reads too slowly */
     bool has_first;            /* a token has come */
     bool was_accepted;         /* by the worker: any choice */
-    double temperature, top_p; /* in force */
+    double temperature, top_p; /* in force, once it was accepted */
+    frame_sampling unsaid;     /* what is as the model will say when there is one */
     int32_t priority;          /* in the daemon's queue */
     size_t shown_position;     /* in the last progress comment; SIZE_MAX = none yet */
     size_t per_prompt, n_choices, n_ended;

@@ -433,6 +433,21 @@ static uint64_t deadline_of(const generation_run *r, const generation *g)
     return g->deadline_ms ? r->created_ns + left * RUN_NS_PER_MS : 0;
 }
 
+/* The model is known now. */
+static status complete_line(void *ctx, const service_model *model, buf *line)
+{
+    generation_run *r = ((run_choice *)ctx)->run;
+    frame_sampling s = r->unsaid;
+    generation_say_sampling(&s, &model->sampling);
+    if (s.said & 1u << FRAME_SAMPLING_temperature) {
+        r->temperature = s.value[FRAME_SAMPLING_temperature];
+    }
+    if (s.said & 1u << FRAME_SAMPLING_top_p) {
+        r->top_p = s.value[FRAME_SAMPLING_top_p];
+    }
+    return wire_request_put_sampling(line, &s);
+}
+
 static status make_lines(generation_run *r, const generation *g, const char *job_name, err *e)
 {
     status st = ST_OK;
@@ -448,6 +463,7 @@ static status make_lines(generation_run *r, const generation *g, const char *job
         c->job.order = (uint64_t)(uintptr_t)r->session;
         c->job.on_frame = on_frame;
         c->job.on_lost = on_lost;
+        c->job.complete = r->unsaid.said != 0 ? complete_line : NULL;
         c->job.ctx = c;
         c->result.seed = g->seed + i % r->per_prompt;
         st = generation_put_line(g, i, c->job.id, &c->job.line, e);
@@ -532,10 +548,14 @@ static status make_run(const api_context *api, const generation_route *route, co
                        http_conn *c, const generation_taker *taker, generation *g, generation_run **out,
                        err *e)
 {
-    generation_adopt_sampling(g, order->sampling);
     generation_run *r = mem_calloc(1, sizeof *r + generation_n_choices(g) * sizeof r->choices[0]);
     if (!r) {
         return err_set(e, ST_NOMEM, NULL, "out of memory");
+    }
+    if (order->sampling) {
+        generation_adopt_sampling(g, order->sampling);
+    } else {
+        generation_leave_sampling(g, &r->unsaid);
     }
     r->api = api;
     r->route = route;
@@ -595,7 +615,6 @@ static status read_run(const api_context *api, const generation_route *route, ht
     generation_order order = {.key = key,
                               .request_id = http_conn_request_id(c),
                               .created_ms = clock_wall_ms(api->clock),
-                              .sampling = &info.model.sampling,
                               .model_digest = ""};
     status st = generation_draw_seed(&seed, e);
     st = st == ST_OK ? route->read(body, len, seed, &g, e) : st;
@@ -606,6 +625,7 @@ static status read_run(const api_context *api, const generation_route *route, ht
                                                  : e->code;
     if (st == ST_OK) {
         service_read(order.service, &info);
+        order.sampling = info.known ? &info.model.sampling : NULL;
         st = make_run(api, route, &order, c, NULL, &g, out, e);
     }
     generation_release(&g);

@@ -249,6 +249,11 @@ void service_send(model_service *s, service_entry *en)
 {
     service_job *job = en->job;
     uint64_t now_ns = service_now(s), left_ms = ms_left(job, now_ns);
+    if (job->complete && job->complete(job->ctx, &s->model, &job->line) != ST_OK) {
+        service_entry_lose(s, en, ST_NOMEM, no_memory);
+        return;
+    }
+    job->complete = NULL;
     size_t len = job->line.len;
     if (job->deadline_ns != 0 && left_ms == 0) {
         service_entry_lose(s, en, ST_TIMEOUT, timed_out);

@@ -123,6 +123,7 @@ model_service *models_find(models *m, const char *name)
 void service_read(const model_service *s, service_info *out)
 {
     memset(out, 0, sizeof *out); /* its model says nothing of sampling */
+    out->known = true;
     snprintf(out->model.digest, sizeof out->model.digest, "%s", s->digest ? s->digest : "");
 }
 
