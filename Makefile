@@ -1,5 +1,6 @@
 # The door: meson does the work. BUILD folders are build/<kind>.
 MESON_RELEASE = --buildtype=release -Db_ndebug=true
+DEBUG = @tools/install-deps.sh test && tools/build.sh debug --buildtype=debugoptimized
 THREADED = $(foreach s,base engine worker serve,--suite $(s))
 .PHONY: run test bench bench-peers asan tsan fuzz simulate chaos mutants install format clean build
 
@@ -11,9 +12,7 @@ build:
 	@tools/build.sh release $(MESON_RELEASE) -Dtests=disabled
 
 test:
-	@tools/install-deps.sh test
-	@tools/build.sh debug --buildtype=debugoptimized
-	@tools/run-tests.sh build/debug
+	$(DEBUG) && tools/run-tests.sh build/debug
 
 bench: build
 	@bench/run.sh build/release
@@ -36,14 +35,10 @@ fuzz:
 	@tools/fuzz.sh $(SECONDS_EACH)
 
 simulate:
-	@tools/install-deps.sh test
-	@tools/build.sh debug --buildtype=debugoptimized
-	@build/debug/tests/sim/sim $(addprefix --seed ,$(SEED)) --seconds 80 && HEARTH_ROOT=. build/debug/tests/sim/sim_ember $(addprefix --seed ,$(SEED)) --seconds 60
+	$(DEBUG) && build/debug/tests/sim/sim $(addprefix --seed ,$(SEED)) --seconds 80 && HEARTH_ROOT=. build/debug/tests/sim/sim_ember $(addprefix --seed ,$(SEED)) --seconds 60
 
 chaos:
-	@tools/install-deps.sh test
-	@tools/build.sh debug --buildtype=debugoptimized
-	@tests/chaos/chaos_main.py --build build/debug $(foreach w,$(WITHOUT),--without $(w)) $(addprefix --seconds ,$(SECONDS)) $(addprefix --seed ,$(SEED))
+	$(DEBUG) && tests/chaos/chaos_main.py --build build/debug $(foreach w,$(WITHOUT),--without $(w)) $(addprefix --seconds ,$(SECONDS)) $(addprefix --seed ,$(SEED))
 
 mutants:
 	@tests/sim/mutants.py
