@@ -78,6 +78,7 @@ static const op_row ops[] = {
     {"session", WIRE_SESSION_RESTORE, false, true},
     {"session", WIRE_SESSION_DROP, false, true},
     {"stats", WIRE_STATS, false, true},
+    {"kv_limit", WIRE_KV_LIMIT, false, true},
     {"cancel", WIRE_CANCEL, false, true},
     {"pause", WIRE_PAUSE, false, true},
     {"continue", WIRE_CONTINUE, false, true},
@@ -86,7 +87,6 @@ static const op_row ops[] = {
     {"embed", WIRE_GENERATE, false, false},
     {"score", WIRE_GENERATE, false, false},
     {"adapter", WIRE_GENERATE, false, false},
-    {"kv_limit", WIRE_GENERATE, false, false},
 };
 
 #define N_OPS (sizeof ops / sizeof ops[0])

@@ -10,8 +10,8 @@
  * a string of 1 to WIRE_MAX_ID_BYTES bytes is one, a line longer than WIRE_MAX_MUX_LINE_BYTES (one with
  * `resume`: WIRE_MAX_RESUME_LINE_BYTES) is one, and every error frame carries the id if that is a string.
  * What PROTOCOL 4 has and this build has not is refused by name with ST_UNSUPPORTED: the fields in
- * request_fields.c without a reader (grammar, response_format …) and the ops embed, score, adapter and
- * kv_limit. An attachment has a place in `session import` only.
+ * request_fields.c without a reader (grammar, response_format …) and the ops embed, score and adapter. An attachment has
+ * a place in `session import` only.
  *
  * op            fields besides op and id                                   answer
  * generate      as plain (no cancel_request_id) + the sampling fields      accepted, token …, done
@@ -31,6 +31,7 @@
  *                   | save | restore | drop, name                          {id, saved} | {id, restored} |
  *                                                                          {id, dropped}
  * stats                                                                    {id, stats}
+ * kv_limit      pages                                                      {id, kv_limit}
  * cancel, pause, continue   (the id is that of the request meant)          none
  * drain, shutdown           (the id may be absent)                         none: the worker exits
  *
@@ -104,6 +105,7 @@ typedef enum wire_op {
     WIRE_SESSION_RESTORE,
     WIRE_SESSION_DROP,
     WIRE_STATS,
+    WIRE_KV_LIMIT,
     WIRE_CANCEL,
     WIRE_PAUSE,
     WIRE_CONTINUE,
@@ -178,6 +180,8 @@ typedef struct wire_request {
     int64_t count;         /* export: >= 1; probe: >= 0, or -1: to the end (-1) */
     wire_string name;      /* save, restore, drop: see WIRE_MAX_SAVE_NAME_BYTES */
     uint64_t attach_bytes; /* import: 1 … WIRE_MAX_ATTACH_BYTES raw bytes follow the line */
+
+    uint64_t pages; /* kv_limit: >= 1 */
 
     /* generate, chat */
     int32_t max_new_tokens; /* >= 1, or -1: the rest of the context; multiplexed only: 0 generates nothing */

@@ -152,6 +152,15 @@ static status describe_worker(const task *k, bool draining)
     return put_stats(k, &f);
 }
 
+static status limit_pages(const task *k)
+{
+    engine *en = k->desk->en;
+    uint64_t asked = k->request->pages;
+    size_t limit = engine_set_page_limit(en, asked < SIZE_MAX ? (size_t)asked : SIZE_MAX);
+    const frame_kv_limit f = {.pages = limit, .pages_used = desk_stats(k->desk).pages_used};
+    return frame_put_kv_limit(stage_of(k), id_of(k), &f);
+}
+
 static status put_refusal(const task *k)
 {
     return k->answer ? buf_append(stage_of(k), k->answer, k->answer_len) : ST_NOMEM;
@@ -171,6 +180,8 @@ void ops_answer(task *k, bool draining)
         st = describe_worker(k, draining);
     } else if (op == WIRE_SESSION_GET) {
         st = describe_session(k);
+    } else if (op == WIRE_KV_LIMIT) {
+        st = limit_pages(k);
     } else {
         st = change_session(k);
     }
