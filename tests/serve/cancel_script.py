@@ -328,9 +328,6 @@ class Loading(Cells, unittest.TestCase):
     """The model is not there yet; the load is nobody's of those who wait (L2)."""
     with_worker = speaks = False
 
-    def other(self, i):
-        return {**super().other(i), "top_p": 1, "top_k": 0, "min_p": 0, "repetition_penalty": 1}
-
     def serve(self, grace, *more):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
