@@ -23,7 +23,7 @@
 #define MAX_TIMEOUT_S     86400
 #define MAX_SESSION_TTL_S 31536000
 #define ID_BYTES          256
-#define MAX_OPTIONS       14
+#define MAX_OPTIONS       16          /* put_options adds 15 at most */
 #define OWN_OPTIONS       2           /* of each worker, beside those */
 #define OPTION_BYTES      (4096 + 32) /* --pack-dir=PATH */
 

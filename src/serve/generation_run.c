@@ -597,6 +597,15 @@ status generation_run_new(const api_context *api, const generation_route *route,
     return make_run(api, route, order, NULL, taker, g, out, e);
 }
 
+size_t generation_run_bytes(const generation_run *r)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < r->n_choices; i++) {
+        n += r->choices[i].job.line.len;
+    }
+    return n;
+}
+
 void generation_run_begin(generation_run *r)
 {
     if (r->entry.cancelling) { /* before it began */

@@ -72,6 +72,8 @@ void generation_fault_of(const api_context *api, uint32_t key, const err *e, api
 status generation_run_new(const api_context *api, const generation_route *route,
                           const generation_order *order, const generation_taker *taker, generation *g,
                           generation_run **out, err *e);
+/* Before it is begun: what its lines take. */
+size_t generation_run_bytes(const generation_run *r);
 /* The taker may be called at once. */
 void generation_run_begin(generation_run *r);
 /* The taker is not called any more. */

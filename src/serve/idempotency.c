@@ -31,6 +31,7 @@ typedef struct promise {
     generation_run *run;  /* its own owner; NULL = none */
     bool again;           /* begun from what the journal holds */
     bool counted;         /* in n_recovering */
+    size_t n_asking;      /* bytes of its run, which waits for the journal */
     int http_status;
     buf body; /* owned: an answer on its way into the journal */
     struct promise *prev, *next;
@@ -41,9 +42,10 @@ struct idempotency {
     struct event *tick; /* owned */
     promise *promises;  /* owned: list */
     size_t n_recovering;
-    bool put_off; /* some are to be tried again */
-    bool looking; /* one that is begun again is being read */
-    bool held_up; /* a queue is full: until one of those begun again has ended */
+    size_t asking_bytes; /* of all promises */
+    bool put_off;        /* some are to be tried again */
+    bool looking;        /* one that is begun again is being read */
+    bool held_up;        /* a queue is full: until one of those begun again has ended */
     bool started, draining;
     idempotency_counts counts;
 };
@@ -152,6 +154,7 @@ static void promise_free(promise *p)
         p->entry->held = NULL;
     }
     d->n_recovering -= p->counted;
+    d->asking_bytes -= p->n_asking;
     buf_release(&p->body);
     mem_free(p);
 }
@@ -514,6 +517,8 @@ static void on_asked(void *ctx, status st)
     promise *p = ctx;
     api_fault fault;
     err e;
+    p->d->asking_bytes -= p->n_asking;
+    p->n_asking = 0;
     if (st == ST_OK) {
         generation_run_begin(p->run);
         return;
@@ -536,6 +541,33 @@ typedef struct request {
     uint64_t seed;
     journal_question question;
 } request;
+
+/* The run waits until that is done. A disk that hangs must not fill the memory with them. */
+static status hand_in(promise *p, const journal_question *q, const buf *text, int64_t created_ms,
+                      bool *by_journal, err *e)
+{
+    idempotency *d = p->d;
+    journal_question question = *q;
+    question.text = buf_str(text);
+    question.text_len = text->len;
+    question.created_ms = created_ms;
+    size_t n = generation_run_bytes(p->run);
+    status st;
+    if (d->asking_bytes > 0 && d->asking_bytes + n > IDEMPOTENCY_MAX_ASKING) {
+        st = err_set(e, ST_QUEUE_FULL, NULL, "%zu bytes of requests wait for the journal", d->asking_bytes);
+    } else {
+        st = journal_ask(d->cfg.journal, &question, p, on_asked, p, &p->entry, e);
+        *by_journal = st != ST_OK;
+    }
+    if (st != ST_OK) {
+        generation_run_drop(p->run);
+        p->run = NULL;
+        return st;
+    }
+    p->n_asking = n;
+    d->asking_bytes += n;
+    return ST_OK;
+}
 
 /* Makes the run, and hands the question to the journal. */
 static status ask_first(promise *p, const request *q, generation *g, bool *by_journal, err *e)
@@ -569,16 +601,7 @@ static status ask_first(promise *p, const request *q, generation *g, bool *by_jo
     st = st == ST_OK ? generation_run_new(api, q->route, &order, &taker, g, &p->run, e)
                      : err_set(e, st, NULL, "out of memory");
     if (st == ST_OK) {
-        journal_question question = q->question;
-        question.text = buf_str(&text);
-        question.text_len = text.len;
-        question.created_ms = order.created_ms;
-        st = journal_ask(d->cfg.journal, &question, p, on_asked, p, &p->entry, e);
-        *by_journal = st != ST_OK;
-        if (st != ST_OK) {
-            generation_run_drop(p->run);
-            p->run = NULL;
-        }
+        st = hand_in(p, &q->question, &text, order.created_ms, by_journal, e);
     }
     buf_release(&text);
     return st;

@@ -16,7 +16,8 @@
  * Keys belong to API keys, by their names. Streams are not journaled: they are answered as if they had no key.
  *
  * Loop thread only. Limits: those of the journal, IDEMPOTENCY_MAX_KEY bytes of a key, IDEMPOTENCY_MAX_RECOVERING runs from
- * before the restart at once, IDEMPOTENCY_MAX_STARTS after which a request that was never finished is dropped.
+ * before the restart at once, IDEMPOTENCY_MAX_STARTS after which a request that was never finished is dropped,
+ * IDEMPOTENCY_MAX_ASKING bytes of runs that wait for the journal.
  */
 #ifndef HEARTH_SERVE_IDEMPOTENCY_H
 #define HEARTH_SERVE_IDEMPOTENCY_H
@@ -27,6 +28,7 @@
 #define IDEMPOTENCY_MAX_KEY        255
 #define IDEMPOTENCY_MAX_RECOVERING 32
 #define IDEMPOTENCY_MAX_STARTS     8
+#define IDEMPOTENCY_MAX_ASKING     ((size_t)256 << 20)
 
 typedef struct idempotency idempotency;
 
