@@ -308,7 +308,7 @@ static status make_again(promise *p, const idempotency_order *o, err *e)
     const generation_route *route = find_route(p->d, o->route);
     generation_order order = {.request_id = o->request_id,
                               .created_ms = p->entry->created_ms,
-                              .sampling = &o->sampling,
+                              .sampling = o->model_digest[0] ? &o->sampling : NULL, /* it was not known */
                               .model_digest = o->model_digest,
                               .service = o->model[0] ? models_find(api->models, o->model) : NULL};
     const generation_taker taker = taker_of(p);
@@ -580,13 +580,13 @@ static status ask_first(promise *p, const request *q, generation *g, bool *by_jo
     generation_order order = {.key = q->key,
                               .request_id = http_conn_request_id(q->conn),
                               .created_ms = clock_wall_ms(api->clock),
-                              .sampling = &info.model.sampling,
                               .model_digest = ""};
     status st = generation_find_service(api, g, &order.service, e);
     if (st != ST_OK) {
         return st;
     }
     service_read(order.service, &info);
+    order.sampling = info.known ? &info.model.sampling : NULL;
     const idempotency_order kept = {.route = q->route->path,
                                     .request_id = order.request_id,
                                     .session = q->session,
