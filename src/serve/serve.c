@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "serve/api.h"
 #include "serve/http.h"
+#include "serve/loop_memory.h"
 #include "serve/session_routes.h"
 
 /* The stop: up to drain_ms for replies, then they are ended; then clients get FLUSH_MS for their last bytes and workers
@@ -15,6 +16,8 @@
 #define FLUSH_MS 1000
 #define LAST_MS  1600
 #define TICK_US  20000
+
+#define N_TIMERS 8192 /* more than HTTP's 1,024 connections with all that waits for their requests */
 
 #define NS_PER_MS ((uint64_t)1000000)
 
@@ -132,6 +135,9 @@ static status open_loop(serve_daemon *d, err *e)
     d->base = event_base_new();
     if (!d->base) {
         return err_set(e, ST_IO, NULL, "cannot make an event loop");
+    }
+    if (loop_memory_reserve(d->base, N_TIMERS) != ST_OK) {
+        return err_set(e, ST_NOMEM, NULL, "out of memory for timers");
     }
     d->on_term = evsignal_new(d->base, SIGTERM, on_signal, d);
     d->on_int = evsignal_new(d->base, SIGINT, on_signal, d);
