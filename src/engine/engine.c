@@ -312,13 +312,14 @@ static status reply_room(const engine *en, const gen_request *r, size_t *max_new
 {
     size_t n_pool = page_pool_total(en->pages) * KV_PAGE_TOKENS;
     size_t room = (size_t)en->cfg.n_ctx - r->n_prompt;
+    size_t had = r->n_resumed > 0 ? r->n_resumed : 1; /* a fresh reply wants one token */
     *ceiling = r->max_new_tokens < 0 || (size_t)r->max_new_tokens > room;
     if (r->plan != GEN_SAMPLE) {
         *ceiling = false;
         *max_new = 0;
-    } else if (*ceiling) { /* what the pool cannot hold is beyond the context; one token is wanted */
+    } else if (*ceiling) { /* what the pool cannot hold is beyond the context */
         size_t last = min_size((size_t)en->cfg.n_ctx, n_pool);
-        *max_new = last > r->n_prompt ? last - r->n_prompt : 1;
+        *max_new = last > r->n_prompt + had ? last - r->n_prompt : had;
     } else {
         *max_new = (size_t)r->max_new_tokens;
     }
@@ -329,6 +330,20 @@ static status reply_room(const engine *en, const gen_request *r, size_t *max_new
                        r->n_prompt + *max_new, need, page_pool_total(en->pages));
     }
     return ST_OK;
+}
+
+/* Tokens that it begins with, but for what only replaying them shows. */
+static status resumed_check(const engine *en, const gen_request *r, err *e)
+{
+    size_t room = (size_t)en->cfg.n_ctx - r->n_prompt;
+    size_t most = r->plan != GEN_SAMPLE   ? 0
+                  : r->max_new_tokens < 0 ? room
+                                          : min_size(room, (size_t)r->max_new_tokens);
+    if (r->n_resumed > most) {
+        return err_set(e, ST_RESUME_MISMATCH, NULL, "the reply cannot have had %zu tokens: %zu are its most",
+                       r->n_resumed, most);
+    }
+    return ids_check(en, "resumed", r->resumed, r->n_resumed, most, e);
 }
 
 status engine_submit(engine *en, const gen_request *r, sequence **out, err *e)
@@ -345,20 +360,21 @@ status engine_submit(engine *en, const gen_request *r, sequence **out, err *e)
         st = extras_check(en, r, e);
     }
     if (st == ST_OK) {
+        st = resumed_check(en, r, e);
+    }
+    if (st == ST_OK) {
         st = reply_room(en, r, &max_new, &ceiling, e);
     }
     if (st != ST_OK) {
         return st;
     }
-    st = sequence_new(en, r, max_new, ceiling, out);
-    return st == ST_OK ? ST_OK
-                       : err_set(e, st, NULL, "out of memory for a request of %zu tokens", r->n_prompt);
+    return sequence_new(en, r, max_new, ceiling, out, e);
 }
 
 int32_t engine_would_reuse(const engine *en, const gen_request *r)
 {
     kv_root_key root;
-    bool asks_each = r->sink.prompt_probs && r->prompt_logprobs >= 0;
+    bool asks_each = r->sink.prompt_probs && r->prompt_logprobs >= 0 && r->n_resumed == 0;
     if (r->n_prompt == 0 || asks_each ||
         reuse_root(en, r->cache_namespace, r->n_cache_namespace, &root) != ST_OK) {
         return 0;

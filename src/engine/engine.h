@@ -37,9 +37,9 @@
  * end of its own is the smaller of n_ctx and the pool, so that one alone can always run.
  *
  * Thread: one owner ("the engine thread") for everything but a request's cancel flag and engine_stats_read.
- * Sinks are called inside engine_step on that thread; they must not call back into the engine except
- * seq_cancel, seq_cancel_guarded, seq_fail, seq_hold and seq_progress. No allocation per token once a request is
- * admitted.
+ * Sinks are called inside engine_step on that thread (those of a resumed reply inside engine_submit too); they must not
+ * call back into the engine except seq_cancel, seq_cancel_guarded, seq_fail, seq_hold and seq_progress. No allocation
+ * per token once a request is admitted.
  */
 #ifndef HEARTH_ENGINE_ENGINE_H
 #define HEARTH_ENGINE_ENGINE_H
@@ -139,6 +139,7 @@ typedef struct gen_token {
     const char *text; /* whole characters this step releases; may be empty; borrowed during the call */
     size_t text_len;
     const sampler_out *probs; /* NULL unless asked for */
+    bool again;               /* one of gen_request.resumed: it was said elsewhere; no probs */
 } gen_token;
 
 typedef struct gen_result {
@@ -240,12 +241,22 @@ typedef struct gen_request {
     size_t n_cache_namespace; /* 0 = the common one */
     const int32_t *labels;    /* GEN_SCORE: [n_labels] ids; copied */
     size_t n_labels;          /* 1 … GEN_MAX_LABELS */
+    /* The reply began elsewhere, with these tokens, and goes on behind them as if it had never stopped; copied. They are
+     * generated tokens in every respect, but that they are computed with the prompt (what is at hand is not), that
+     * nobody is told what their logprobs were, and that the prompt's are not told again. GEN_SAMPLE only. */
+    const int32_t *resumed;
+    size_t n_resumed; /* 0 = it begins here */
 } gen_request;
 
 /* All fields are checked before the session is touched. ST_INVALID_FIELD, ST_CONTEXT_LENGTH (prompt does not
  * leave room for one token; the message has both numbers), ST_NEVER_FITS (prompt and reply are more than the pool
  * holds; the message has both numbers), ST_NOMEM: then nothing changed and
- * no sink is called. *out stays valid until the sink's done/failed. */
+ * no sink is called. *out stays valid until the sink's done/failed.
+ * With resumed tokens the sink's watch (GEN_BEGINS, then GEN_TOKEN for each) and token are called from in here already,
+ * also if it then fails: ST_RESUME_MISMATCH, if the reply would have been over before the last of them, or would have
+ * had another one where the watcher forces it; or what the watcher says. A reply that is over with the last of them ends
+ * in the next step as it would have ended, without computing anything (all of its prompt counts as reused), but a
+ * `length` end in a named session. */
 status engine_submit(engine *en, const gen_request *r, sequence **out, err *e);
 /* Tokens of this request's prompt that would not be computed if it were admitted now. An estimate: others come first. */
 int32_t engine_would_reuse(const engine *en, const gen_request *r);
@@ -256,7 +267,7 @@ size_t engine_running(const engine *en); /* sequences that have not ended */
 /*
  * Between steps: at most n_pages (1 … all that were reserved, else the nearest of these) are in use from now on, and
  * copies of preempted sequences are limited in proportion; memory beyond that goes back to the system. What is only
- * cached goes first, then sequences are preempted. It changes no reply and refuses none: the one that runs longest goes
+ * cached goes first, then sequences are preempted. It changes no reply and refuses none: one that is alone goes
  * beyond the limit when it must, alone, and gives that back. Returns the limit.
  */
 size_t engine_set_page_limit(engine *en, size_t n_pages);
@@ -284,8 +295,10 @@ typedef struct engine_stats { /* a snapshot; counters only rise; what follows bu
     uint64_t sessions, sequences;
     uint64_t running; /* sequences that have a lane: admitted and not ended */
     uint64_t parked;  /* of these: preempted and not yet back */
-    uint64_t preemptions, tokens_recomputed, tokens_restored; /* since the beginning */
-    uint64_t tokens_fetched;                                  /* from the store; since the beginning */
+    /* Since the beginning. Tokens of those that were parked, and generated ones of replies that began elsewhere: computed
+     * a second time, or not. */
+    uint64_t preemptions, tokens_recomputed, tokens_restored;
+    uint64_t tokens_fetched; /* from the store; since the beginning */
     uint64_t lanes, lanes_live, lanes_idle;
 } engine_stats;
 void engine_stats_read(const engine *en, engine_stats *out); /* any thread */

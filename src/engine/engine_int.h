@@ -13,7 +13,8 @@
  *      │             PARKED ─resume─► RESTORE ─restored─► PREFILL or DECODE
  *      └────────────── every state: cut (cancel, deadline), fail ────┘
  *
- * TAIL: the outcome is sealed, the last token is still to be forwarded.
+ * TAIL: the outcome is sealed, the last token is still to be forwarded. A reply that began elsewhere and is over already
+ * is sealed from the beginning: it ends QUEUED, or, where its last token is to be forwarded, at the end of PREFILL.
  * PARKED: its pages were needed elsewhere; a copy of them may stand aside (image). RESTORE: the copy is on its way
  * back. One without a copy computes its tokens again in PREFILL, and goes on where it was.
  * Held (EMIT_WAIT) is a mark beside the state, not a state: a held sequence keeps its place and computes
@@ -106,6 +107,7 @@ struct sequence {
     sampling params;
     detok detok;
     size_t n_prompt;
+    size_t n_resumed; /* generated tokens that it began with */
     size_t n_stop_ids;
     size_t n_labels;
     int32_t n_prompt_top; /* alternatives per entry of prompt_probs */
@@ -143,9 +145,12 @@ typedef struct stored_read {
     size_t at;    /* which page of its history */
 } stored_read;
 
-#define ENGINE_READS       32                   /* under way at most */
-#define ENGINE_DISK_NS     UINT64_C(3000000000) /* that the store may take for its next page, or to begin with */
-#define ENGINE_WRITE_PAGES 8                    /* computed pages that are written together: 256 tokens */
+#define ENGINE_READS   32                   /* under way at most */
+#define ENGINE_DISK_NS UINT64_C(3000000000) /* that the store may take for its next page, or to begin with */
+/* Computed pages that are written together: 128 tokens. After a death no more than 256 are to be computed again:
+ * those that were not given to the store yet are half of it, and while they are computed it has the time to write the
+ * other half, which it was given before. Only a prompt's last chunk may be more. */
+#define ENGINE_WRITE_PAGES 4
 
 /* Requests that are tried at one look at the queue, so that a long one costs a step nothing. */
 #define ENGINE_TRIES 16
@@ -307,8 +312,9 @@ void scheduler_learn(engine *en, const step_shape *shape, uint64_t ns);
 /*
  * sequence.c: the arrows
  */
-/* Checks nothing (engine_submit did); on failure r->stops is still the caller's. */
-status sequence_new(engine *en, const gen_request *r, size_t max_new, bool ceiling, sequence **out);
+/* Checks nothing (engine_submit did) but whether its reply can have the tokens that it begins with; on failure r->stops is
+ * still the caller's. */
+status sequence_new(engine *en, const gen_request *r, size_t max_new, bool ceiling, sequence **out, err *e);
 /* QUEUED → PREFILL, on that lane, with the prefix that is offered and held. The caller made sure of the pages:
  * need_pages is for all that is reserved. */
 void sequence_admit(sequence *s, lane *l, reuse_offer *o, size_t need_pages, uint64_t now_ns);
@@ -321,9 +327,11 @@ void sequence_draw(sequence *s, sampler *with, const float *logits);
 /* The rows of this step were computed, and the token drawn if it draws: PREFILL, DECODE and TAIL go on from here.
  * logits: of those of its rows that wanted them, in order. */
 void sequence_advance(sequence *s, const float *logits, uint64_t now_ns);
+/* QUEUED: the tokens that it began with are all of its reply, and none of them is to be forwarded. */
+bool sequence_over(const sequence *s);
 bool sequence_cancelled(const sequence *s);
 bool sequence_overdue(const sequence *s, uint64_t now_ns);
-/* Any state → gone, by cancel or deadline; a sealed outcome stays what it is. */
+/* Any state → gone, by cancel, deadline or because it is over; a sealed outcome stays what it is. */
 void sequence_cut(sequence *s, uint64_t now_ns);
 /* Any state → gone, with an error. */
 void sequence_fail(sequence *s, const err *e);

@@ -9,7 +9,7 @@
 #define ROWS_STEP   16
 #define ALONE_STEPS 8 /* of replies alone, that their time is a mean of */
 
-/* Sweeping: cancel and deadline, in every state */
+/* Sweeping: cancel and deadline, in every state, and replies that were over before they came */
 
 void scheduler_sweep(engine *en, uint64_t now_ns)
 {
@@ -21,7 +21,7 @@ void scheduler_sweep(engine *en, uint64_t now_ns)
         if (s->state == SEQ_TAIL && !s->held) {
             continue; /* sealed, one row from its end */
         }
-        if (sequence_cancelled(s) || sequence_overdue(s, now_ns)) {
+        if (sequence_cancelled(s) || sequence_overdue(s, now_ns) || (sequence_over(s) && !s->held)) {
             sequence_cut(s, now_ns);
         }
     }
@@ -299,7 +299,7 @@ static bool try_admit(engine *en, sequence *s, uint64_t now_ns)
     if (!has_room_with(en, &o, need)) {
         return false;
     }
-    if (stored_fetch(s, o.n_tokens, s->n_prompt - 1)) {
+    if (stored_fetch(s, o.n_tokens, s->history.len - 1)) {
         reuse_let_go(en, &o);
         return false;
     }

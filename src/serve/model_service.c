@@ -50,12 +50,15 @@ void service_read(const model_service *s, service_info *out)
                           .known = s->was_ready,
                           .model = s->model,
                           .pid = worker_conn_pid(s->conn),
-                          .n_waiting = s->queue.n_items,
-                          .waiting_bytes = s->queue.n_bytes,
+                          .n_waiting = s->queue.n_items + s->n_again,
+                          .waiting_bytes = s->queue.n_bytes + s->kept_bytes,
                           .n_light = s->n_light,
                           .n_with_worker = s->n_full,
                           .n_starts = s->n_starts,
                           .n_cancelled = s->n_cancelled,
+                          .n_resumed = s->n_resumed,
+                          .n_resumed_tokens = s->n_resumed_tokens,
+                          .n_blamed = s->n_blamed,
                           .job_s = s->job_s};
     memcpy(out->n_deaths, s->n_deaths, sizeof out->n_deaths);
     memcpy(out->failure, s->failure, sizeof out->failure);
@@ -81,12 +84,13 @@ status service_open(struct event_base *base, const service_config *cfg, model_se
     s->base = base;
     s->respawn.max_respawns = cfg->limits.max_respawns;
     fair_queue_init(&s->queue, cfg->limits.max_waiting, cfg->limits.max_waiting_bytes);
-    const worker_conn_config conn = {.argv = cfg->argv,
+    status st = service_memory_open(s);
+    const worker_conn_config conn = {.argv = s->argv,
                                      .frame = service_take_frame,
                                      .lost = service_life_lost,
                                      .gone = service_life_gone,
                                      .ctx = s};
-    status st = worker_conn_open(base, &conn, &s->conn, e);
+    st = st == ST_OK ? worker_conn_open(base, &conn, &s->conn, e) : err_set(e, st, NULL, "out of memory");
     s->tick = event_new(base, -1, 0, service_on_tick, s);
     s->lost = event_new(base, -1, 0, service_on_lost, s);
     if (st == ST_OK && (!s->tick || !s->lost)) {
@@ -108,6 +112,7 @@ void service_free(model_service *s)
     worker_conn_free(s->conn);
     service_entries_free(s);
     fair_queue_release(&s->queue);
+    mem_free(s->argv);
     if (s->tick) {
         event_free(s->tick);
     }

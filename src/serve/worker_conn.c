@@ -28,6 +28,7 @@ struct worker_conn {
     bool write_failed;
     worker_cause cause;
     char detail[384];
+    int end;
     uint64_t n_written;
 
     /* owned */
@@ -108,16 +109,25 @@ static void lose(worker_conn *c)
 static void note_exit(worker_conn *c, int wait_status)
 {
     char text[96];
+    bool was_noted = c->noted;
     if (!WIFSIGNALED(wait_status)) {
         snprintf(text, sizeof text, "exit status %d", WEXITSTATUS(wait_status));
         worker_conn_note(c, WORKER_EXITED, text);
-    } else if (WTERMSIG(wait_status) == SIGKILL && c->write_failed) {
-        worker_conn_note(c, WORKER_BROKEN, "it does not read any more");
+        c->end = WEXITSTATUS(wait_status);
     } else {
-        int sig = WTERMSIG(wait_status);
-        snprintf(text, sizeof text, "signal %d (%s)", sig, strsignal(sig));
+        c->end = WTERMSIG(wait_status);
+        snprintf(text, sizeof text, "signal %d (%s)", c->end, strsignal(c->end));
         worker_conn_note(c, WORKER_KILLED, text);
     }
+    c->end = was_noted ? 0 : c->end;
+}
+
+/* It lives, and has closed one of its pipes. */
+static void kill_half(worker_conn *c)
+{
+    worker_conn_note(c, WORKER_BROKEN,
+                     c->write_failed ? "it does not read any more" : "it does not speak any more");
+    signal_worker(c, SIGKILL);
 }
 
 static void note_suspension(worker_conn *c)
@@ -156,11 +166,12 @@ static void on_child(evutil_socket_t sig, short what, void *ctx)
 static void on_losing(evutil_socket_t fd, short what, void *ctx)
 {
     worker_conn *c = ctx;
+    if (c->pid != 0 && (c->state == CONN_LOSING || c->write_failed)) { /* out of patience */
+        kill_half(c);
+    }
     if (c->state == CONN_RUNNING) {
         lose(c);
-    } else if (c->pid != 0) { /* out of patience */
-        signal_worker(c, SIGKILL);
-    } else {
+    } else if (c->pid == 0) {
         c->state = CONN_NONE;
         c->cfg.gone(c->cfg.ctx);
     }
@@ -264,9 +275,11 @@ static void on_event(struct bufferevent *bev, short what, void *ctx)
     worker_conn *c = ctx;
     if (bev == c->from) {
         lose(c);
-    } else { /* a failed write; what the worker still says is read, then EOF comes */
+    } else if (!c->write_failed) { /* it has ended, or is about to: what it still says is read, then EOF comes */
         c->write_failed = true;
-        signal_worker(c, SIGKILL);
+        if (!evtimer_pending(c->losing, NULL)) {
+            call_soon(c, CONN_DRAIN_S);
+        }
     }
 }
 
@@ -314,6 +327,7 @@ status worker_conn_start(worker_conn *c, err *e)
     c->state = CONN_RUNNING;
     c->noted = c->write_failed = c->suspended = false;
     c->n_written = 0;
+    c->end = 0;
     c->detail[0] = '\0';
     if (!open_pipes(c, &p)) {
         worker_conn_kill(c, WORKER_NO_MEMORY, "no memory for the connection to a worker");
@@ -418,6 +432,20 @@ worker_cause worker_conn_cause(const worker_conn *c)
 const char *worker_conn_detail(const worker_conn *c)
 {
     return c->detail;
+}
+
+int worker_conn_end(const worker_conn *c)
+{
+    return c->end;
+}
+
+void worker_conn_left(const worker_conn *c, status_snapshot *out)
+{
+    if (c->page) {
+        status_page_read(c->page, out);
+    } else {
+        memset(out, 0, sizeof *out);
+    }
 }
 
 void worker_conn_page(const worker_conn *c, status_snapshot *out)

@@ -34,6 +34,11 @@ static void cut(task *k, finish_reason reason, const char *guard)
     if (k->state == TASK_OWING) {
         return; /* it is over */
     }
+    const desk *d = k->desk;
+    if (k->state == TASK_OWING) {
+        return; /* it is over */
+    }
+    uint64_t before = desk_attend(d, k->id_hash);
     if (k->state != TASK_RUNNING) {
         reply_cut(k, reason, guard);
     } else if (guard[0] != '\0') {
@@ -41,6 +46,7 @@ static void cut(task *k, finish_reason reason, const char *guard)
     } else {
         seq_cancel(k->seq);
     }
+    desk_attend(d, before);
 }
 
 /* Lines about another request. An id that is not there, or no longer, is ignored. */
@@ -206,6 +212,7 @@ static void begin(loop *l, task *k)
 /* Moves a task on, if it can go on. */
 static void move(loop *l, task *k)
 {
+    uint64_t before = desk_attend(&l->desk, k->id_hash);
     if (k->state == TASK_WAITING) {
         begin(l, k);
     } else if (k->state == TASK_OWING) {
@@ -215,6 +222,7 @@ static void move(loop *l, task *k)
     } else if (k->state == TASK_PREPARED && !tasks_earlier_on_session(l->desk.tasks, k, true)) {
         reply_submit(k);
     }
+    desk_attend(&l->desk, before);
 }
 
 /* The engine's order: priority, age, then as they were read. */
@@ -358,7 +366,7 @@ static void say_progress(loop *l)
 
 static void note_status(const loop *l)
 {
-    status_page *p = l->page;
+    status_page *p = l->desk.page;
     engine_stats s = desk_stats(&l->desk);
     status_page_set(p, STATUS_ROW_TOKENS_PREFILLED, s.tokens_prefilled);
     status_page_set(p, STATUS_ROW_TOKENS_GENERATED, s.tokens_generated);
@@ -407,9 +415,9 @@ bool loop_turn(loop *l)
         move_multiplexed(l);
     }
     hold_or_go(l, room);
-    status_page_add(l->page, STATUS_ROW_TICK, 1);
+    status_page_add(l->desk.page, STATUS_ROW_TICK, 1);
     bool computed = engine_step(l->desk.en);
-    status_page_step(l->page, NULL, NULL, 0);
+    status_page_step(l->desk.page, NULL, NULL, 0);
     if (computed) {
         say_progress(l);
     }
@@ -450,7 +458,7 @@ void loop_run(loop *l)
         if (nothing_left(l)) {
             return;
         }
-        status_page_set(l->page, STATUS_ROW_PHASE, l->draining ? STATUS_DRAINING : STATUS_IDLE);
+        status_page_set(l->desk.page, STATUS_ROW_PHASE, l->draining ? STATUS_DRAINING : STATUS_IDLE);
         bell_wait(l->bell, l->desk.halt, loop_wait_ms(l));
     }
     drop_all(l);

@@ -84,6 +84,7 @@ task *tasks_add(tasks *t, const struct desk *d, inbox_item *item)
     k->id_len = item->id_len;
     memcpy(k->id_bytes, item->id_bytes, item->id_len);
     k->multiplexed = item->multiplexed;
+    k->id_hash = has_id ? status_page_id_hash(r->id.data, r->id.len) : 0;
     k->counts = true;
     k->inbox_bytes = item->bytes;
     k->begun_ns = item->read_ns;

@@ -68,6 +68,8 @@ typedef struct task {
     bool orphan; /* ended, and only waits for its job */
     bool paused;
     size_t inbox_bytes;
+    size_t n_again;    /* tokens of `resume` that are still to be heard again: nothing is said until then */
+    uint64_t id_hash;  /* on the status page; 0 = plain */
     uint64_t ticket;   /* rises in the order read */
     uint64_t begun_ns; /* multiplexed: when it was read; plain: when it was taken up */
     uint64_t submit_ns;
@@ -89,6 +91,7 @@ typedef struct tasks {
     size_t n_owing;   /* OWING */
     uint64_t n_ended;
     uint64_t n_done, n_failed, n_cancelled; /* generations that ended before the engine had them */
+    uint64_t attended;                      /* desk_attend's */
     /* private */
     struct tasks_mem *mem;
 } tasks;

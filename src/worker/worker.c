@@ -258,10 +258,10 @@ static void wire_up(worker *w, const worker_config *cfg)
                  .tasks = &w->tasks,
                  .out = w->out,
                  .halt = &w->halt,
-                 .control = &w->control},
+                 .control = &w->control,
+                 .page = w->page},
         .box = w->inbox,
         .bell = &w->bell,
-        .page = w->page,
         .slow_reader_ms = cfg->slow_reader_ms,
     };
     w->input = (input){.box = w->inbox,

@@ -96,11 +96,11 @@ static void open_still(loop_rig *r)
                  .tasks = &r->tasks,
                  .out = r->out,
                  .halt = &r->halt,
-                 .control = &r->control},
+                 .control = &r->control,
+                 .page = r->page},
         .box = r->box,
         .preparer = r->preparer,
         .bell = &r->bell,
-        .page = r->page,
         .slow_reader_ms = 120000,
     };
 }
