@@ -782,16 +782,14 @@ static void test_moved(void **state)
         for (int k = 0; k < 4; k++) { /* a move, and what follows it, is over */
             assert_int_equal(state_of(&b, "old"), 'q');
         }
-        if (i % 8 == 0) {
-            size_t n = open_after_cut(&b, &after);
-            assert_int_equal(state_of(&after, "old"), 'q');
-            free_bench(&after);
-            n_synced = n;
-        }
+        size_t n = open_after_cut(&b, &after);
+        assert_int_equal(state_of(&after, "old"), 'q');
+        free_bench(&after);
+        n_synced = n;
         assert_true(i < 20 || find(&b, "old")->place.segment > at.segment);
         if (i == 20) {
             assert_true(find(&b, "young")->place.segment < find(&b, "old")->place.segment);
-            size_t n = open_after_cut(&b, &after);
+            n = open_after_cut(&b, &after);
             assert_string_equal(journal_unanswered(after.j, NULL)->name, "old");
             free_bench(&after);
             n_synced = n;
