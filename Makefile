@@ -34,8 +34,7 @@ tsan:
 	@tools/run-tests.sh build/tsan $(THREADED)
 
 fuzz:
-	@tools/install-deps.sh ci
-	@tools/fuzz.sh $(SECONDS_EACH)
+	@tools/install-deps.sh ci && tools/fuzz.sh $(SECONDS_EACH)
 
 simulate: debug
 	@build/debug/tests/sim/sim $(addprefix --seed ,$(SEED)) --seconds 80 && HEARTH_ROOT=. build/debug/tests/sim/sim_ember $(addprefix --seed ,$(SEED)) --seconds 60
