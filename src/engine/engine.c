@@ -79,7 +79,7 @@ static status make_samplers(engine *en)
 {
     const engine_config *c = &en->cfg;
     size_t n = pool_threads(c->compute) < c->max_sequences ? pool_threads(c->compute) : c->max_sequences;
-    n = n < ENGINE_SAMPLERS ? n : ENGINE_SAMPLERS;
+    n = n < ENGINE_MAX_SAMPLERS ? n : ENGINE_MAX_SAMPLERS;
     status st = ST_OK;
     while (st == ST_OK && en->n_samplers < n) {
         st = sampler_new((int32_t)c->ops.shape->n_vocab, c->kern, &en->samplers[en->n_samplers]);
@@ -163,6 +163,7 @@ status engine_new(const engine_config *cfg, engine **out, err *e)
         engine_free(en);
         return st;
     }
+    (void)engine_set_page_limit(en, cfg->page_limit ? cfg->page_limit : cfg->n_pages);
     *out = en;
     return ST_OK;
 }
@@ -225,7 +226,8 @@ void engine_free(engine *en)
 void engine_note_pages(engine *en)
 {
     size_t cached = en->tree ? kv_tree_evictable(en->tree, 0) : 0;
-    counter_set(&en->count.pages_used, page_pool_total(en->pages) - page_pool_available(en->pages) - cached);
+    counter_set(&en->count.pages_total, page_pool_limit(en->pages));
+    counter_set(&en->count.pages_used, page_pool_used(en->pages) - cached);
     counter_set(&en->count.pages_cached, cached);
     lanes_stats l = lanes_stats_read(en->lanes);
     counter_set(&en->count.lanes_live, l.live);
@@ -378,6 +380,18 @@ int32_t engine_would_reuse(const engine *en, const gen_request *r)
         return 0;
     }
     return (int32_t)reuse_find(en, &root, r->session, r->prompt, r->n_prompt).n_tokens;
+}
+
+size_t engine_set_page_limit(engine *en, size_t n_pages)
+{
+    size_t total = page_pool_total(en->pages);
+    en->page_limit = n_pages < 1 ? 1 : min_size(n_pages, total);
+    /* a share of what there is for all pages, without an overflow */
+    park_set_budget(en->parking,
+                    (size_t)((double)en->cfg.park_bytes * (double)en->page_limit / (double)total));
+    scheduler_fit(en, clock_mono_ns(en->cfg.clock));
+    engine_note_pages(en);
+    return en->page_limit;
 }
 
 size_t engine_running(const engine *en)
@@ -546,6 +560,7 @@ bool engine_step(engine *en)
     en->step_no++;
     bool fetched = stored_collect(en);
     scheduler_sweep(en, now_ns);
+    scheduler_fit(en, now_ns);
     scheduler_admit(en, now_ns);
     bool restored = scheduler_restore(en);
     size_t n = scheduler_plan(en, now_ns);
@@ -581,7 +596,7 @@ void engine_stats_read(const engine *en, engine_stats *out)
                           .requests_failed = counter_get(&c->failed),
                           .requests_cancelled = counter_get(&c->cancelled),
                           .bugs = counter_get(&c->bugs),
-                          .pages_total = page_pool_total(en->pages),
+                          .pages_total = counter_get(&c->pages_total),
                           .pages_used = counter_get(&c->pages_used),
                           .pages_cached = counter_get(&c->pages_cached),
                           .sessions = counter_get(&c->sessions),

@@ -38,8 +38,8 @@
  *
  * Thread: one owner ("the engine thread") for everything but a request's cancel flag and engine_stats_read.
  * Sinks are called inside engine_step on that thread (those of a resumed reply inside engine_submit too); they must not
- * call back into the engine except seq_cancel, seq_cancel_guarded, seq_hold and seq_progress. No allocation per token
- * once a request is admitted.
+ * call back into the engine except seq_cancel, seq_cancel_guarded, seq_fail, seq_hold and seq_progress. No allocation
+ * per token once a request is admitted.
  */
 #ifndef HEARTH_ENGINE_ENGINE_H
 #define HEARTH_ENGINE_ENGINE_H
@@ -67,7 +67,9 @@
 #define GEN_WATERMARK_TOKENS 64
 #define GEN_MAX_STEP_NS      UINT64_C(250000000)
 #define GEN_MIN_PRIORITY     (-10)
-#define GEN_MAX_PRIORITY     10
+/* Workspaces of the vocabulary's size, so no more than help. */
+#define ENGINE_MAX_SAMPLERS 16
+#define GEN_MAX_PRIORITY    10
 
 typedef struct engine engine;
 typedef struct session session;
@@ -86,7 +88,8 @@ typedef struct engine_config {
     pool *compute;          /* borrowed */
     const clock_src *clock; /* borrowed */
     int32_t n_ctx;          /* positions a sequence may have */
-    size_t n_pages;         /* of the page pool */
+    size_t n_pages;         /* of the page pool, reserved */
+    size_t page_limit;      /* to begin with (engine_set_page_limit); 0 = all of them */
     size_t prefill_chunk;   /* prompt rows per sequence and step at most, 1 … ops.max_rows */
     uint64_t max_step_ns;   /* what a step with prompts in it may take; 0 = chunks are not cut by time */
     size_t max_sequences;   /* lanes: running at once, 1 … ops.max_logit_rows */
@@ -261,10 +264,20 @@ int32_t engine_would_reuse(const engine *en, const gen_request *r);
  * compute (no sequence, or all of them held). */
 bool engine_step(engine *en);
 size_t engine_running(const engine *en); /* sequences that have not ended */
+/*
+ * Between steps: at most n_pages (1 … all that were reserved, else the nearest of these) are in use from now on, and
+ * copies of preempted sequences are limited in proportion; memory beyond that goes back to the system. What is only
+ * cached goes first, then sequences are preempted. It changes no reply and refuses none: one that is alone goes
+ * beyond the limit when it must, alone, and gives that back. Returns the limit.
+ */
+size_t engine_set_page_limit(engine *en, size_t n_pages);
 
 void seq_cancel(sequence *s); /* takes effect at the next step's decision; idempotent */
 /* The same, and the result's guard is `guard` (static storage), unless seq_cancel came first. */
 void seq_cancel_guarded(sequence *s, const char *guard);
+/* It ends by a failure of this kind, before anything else of it is told: its caller cannot go on. At the end of the call
+ * of a sink that this is called in, else with the next step. */
+void seq_fail(sequence *s, status why);
 /* How far the prompt is. *cached: reused tokens, 0 until admitted. *processed: prompt tokens whose state
  * exists, cached ones included. */
 void seq_progress(const sequence *s, int32_t *cached, int32_t *processed);
@@ -276,7 +289,7 @@ typedef struct engine_stats { /* a snapshot; counters only rise; what follows bu
     uint64_t steps, tokens_prefilled, tokens_generated, tokens_reused;
     uint64_t requests_done, requests_failed, requests_cancelled; /* each request counts in one of the three */
     uint64_t bugs;
-    uint64_t pages_total;
+    uint64_t pages_total;  /* that may be in use now */
     uint64_t pages_used;   /* by what runs */
     uint64_t pages_cached; /* what ended left them; given to who needs them */
     uint64_t sessions, sequences;

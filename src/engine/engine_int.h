@@ -79,6 +79,7 @@ struct sequence {
     seq_state state;
     bool held;
     bool cancel_asked;
+    status fail_asked;        /* ST_OK: not */
     const char *cancel_guard; /* static storage; "" if it has none */
     bool terminal_sent;
     bool stop_cut;
@@ -151,8 +152,6 @@ typedef struct stored_read {
  * other half, which it was given before. Only a prompt's last chunk may be more. */
 #define ENGINE_WRITE_PAGES 4
 
-/* Workspaces of the vocabulary's size, so no more than help. */
-#define ENGINE_SAMPLERS 16
 /* Requests that are tried at one look at the queue, so that a long one costs a step nothing. */
 #define ENGINE_TRIES 16
 /* Bytes of copies that come back in one step. */
@@ -166,8 +165,8 @@ typedef struct stored_read {
 typedef struct engine_counters {
     atomic_uint_fast64_t steps, prefilled, generated, reused, done, failed, cancelled, bugs;
     atomic_uint_fast64_t preemptions, recomputed, restored;
-    atomic_uint_fast64_t pages_used, pages_cached, fetched, sessions, sequences, running, parked, lanes_live,
-        lanes_idle;
+    atomic_uint_fast64_t pages_total, pages_used, pages_cached, fetched, sessions, sequences, running, parked,
+        lanes_live, lanes_idle;
 } engine_counters;
 
 struct engine {
@@ -182,23 +181,23 @@ struct engine {
     bool fetch_seen;    /* it was asked after at this look at who waits */
     lane_table *lanes;
     park *parking;
-    sampler *samplers[ENGINE_SAMPLERS]; /* a thread of the pool uses one; NULL behind the last */
-    size_t n_samplers;                  /* at least 1 */
-    sequence **drawing;                 /* [max_sequences] those that draw in this step */
-    const float **drawing_logits;       /* [max_sequences] the row of each */
-    batch_row *rows;                    /* [ops.max_rows] */
-    batch_seq *seqs;                    /* [max_sequences] */
-    sequence **active;                  /* [max_sequences] those past QUEUED, in the order admitted */
-    sequence **order;                   /* [max_sequences] those in the batch */
-    policy_running *running;            /* [max_sequences] scratch */
-    policy_parked *parked;              /* [max_sequences] scratch */
-    size_t *want;                       /* [max_sequences] scratch */
-    step_row *steps;                    /* [max_sequences] for before_step */
-    float *logits;                      /* [ops.max_logit_rows][n_vocab] */
-    float *hidden;                      /* [max_sequences][n_embd] */
-    uint8_t *bad;                       /* [ops.max_rows] */
-    int32_t *repeat_scratch;            /* [REPEAT_MAX_SPAN] */
-    buf piece, text;                    /* one token on its way out; reserved for the longest */
+    sampler *samplers[ENGINE_MAX_SAMPLERS]; /* a thread of the pool uses one; NULL behind the last */
+    size_t n_samplers;                      /* at least 1 */
+    sequence **drawing;                     /* [max_sequences] those that draw in this step */
+    const float **drawing_logits;           /* [max_sequences] the row of each */
+    batch_row *rows;                        /* [ops.max_rows] */
+    batch_seq *seqs;                        /* [max_sequences] */
+    sequence **active;                      /* [max_sequences] those past QUEUED, in the order admitted */
+    sequence **order;                       /* [max_sequences] those in the batch */
+    policy_running *running;                /* [max_sequences] scratch */
+    policy_parked *parked;                  /* [max_sequences] scratch */
+    size_t *want;                           /* [max_sequences] scratch */
+    step_row *steps;                        /* [max_sequences] for before_step */
+    float *logits;                          /* [ops.max_logit_rows][n_vocab] */
+    float *hidden;                          /* [max_sequences][n_embd] */
+    uint8_t *bad;                           /* [ops.max_rows] */
+    int32_t *repeat_scratch;                /* [REPEAT_MAX_SPAN] */
+    buf piece, text;                        /* one token on its way out; reserved for the longest */
     /* borrowed */
     sequence *first, *last;
     session *sessions;
@@ -208,7 +207,9 @@ struct engine {
     size_t n_active; /* sequences past QUEUED */
     size_t n_sequences;
     size_t promised_pages; /* of all sequences */
-    size_t max_piece;      /* bytes of the longest piece */
+    size_t
+        page_limit; /* asked for; the pool's own is above it while somebody has more, or needs more to go on */
+    size_t max_piece; /* bytes of the longest piece */
     cost_model cost;
     size_t largest_chunk;    /* rows of prompts in one step so far, as far as the cost model remembers */
     size_t last_chunk;       /* the same of the last step that had a prompt in it */
@@ -235,9 +236,8 @@ void engine_note_pages(engine *en); /* after pages or lanes were taken or given 
 /* How a prompt would find the session now (PROTOCOL 2): the reason, and how many of its tokens the session knows; s may
  * be NULL. */
 reset_reason session_match(const session *s, bool warm, const int32_t *prompt, size_t n, size_t *known);
-/* One of its requests has left, with these tokens computed; none where nothing of it is kept. Without memory for
- * them the session forgets. */
-void session_keep(session *s, const ivec *ids);
+/* One of its requests has left, with these tokens computed. ST_NOMEM: then it has none. */
+status session_keep(session *s, const ivec *ids);
 /* An idle session gives its lane to somebody else; its tokens stay. */
 void session_lose_lane(session *s);
 
@@ -292,10 +292,13 @@ bool stored_collect(engine *en);
 /*
  * scheduler.c: who runs
  */
-/* Cuts what was cancelled or is overdue, in every state. */
+/* Fails what was asked to, cuts what was cancelled or is overdue, in every state. */
 void scheduler_sweep(engine *en, uint64_t now_ns);
 /* Brings parked sequences back and admits queued ones. */
 void scheduler_admit(engine *en, uint64_t now_ns);
+/* Brings the pool's limit to the one asked for, or as near as those allow who run: what is only cached goes first, then
+ * all but the eldest give way. */
+void scheduler_fit(engine *en, uint64_t now_ns);
 /* Moves copies of pages back; whether there were any. */
 bool scheduler_restore(engine *en);
 /* Fills en->order with those that compute in this step, each with its rows and the pages for them; returns how many.
@@ -332,6 +335,8 @@ bool sequence_overdue(const sequence *s, uint64_t now_ns);
 void sequence_cut(sequence *s, uint64_t now_ns);
 /* Any state → gone, with an error. */
 void sequence_fail(sequence *s, const err *e);
+/* Where seq_fail was called: fails it, and says so. */
+bool sequence_fails(sequence *s);
 /* Its rows of this step could not be computed: it fails, alone; with a sealed outcome it ends as sealed, its session
  * dirty. */
 void sequence_fail_step(sequence *s, const err *e, uint64_t now_ns);

@@ -195,18 +195,30 @@ bool sequence_overdue(const sequence *s, uint64_t now_ns)
     return s->deadline_ns != 0 && now_ns >= s->deadline_ns;
 }
 
-/* The session's tokens are those that its last request computed, or none. */
-static void leave_session(sequence *s, bool kept)
+/* The session's tokens are those that its last request computed, or none. Returns how many it still lacks. */
+static size_t leave_session(sequence *s, bool kept)
 {
     session *owner = s->session;
+    status st = ST_OK;
     owner->active = NULL;
     owner->last_used = s->en->step_no;
     if (kept && s->en->cfg.warm) {
-        session_keep(owner, &s->kv->ids);
+        st = session_keep(owner, &s->kv->ids);
     } else {
         ivec_reset(&owner->ids);
     }
     s->lane->tokens = &owner->ids;
+    return st == ST_OK ? 0 : s->kv->ids.len;
+}
+
+/* Without memory for a copy the session takes the sequence's own, which begin with the n that it is to have. What
+ * points to them stays valid until its next request. */
+static void give_history(sequence *s, size_t n)
+{
+    ivec old = s->session->ids;
+    s->session->ids = s->history;
+    ivec_truncate(&s->session->ids, n);
+    s->history = old;
 }
 
 /* Out of those that run: its lane, its pages and what was promised to it are free again. */
@@ -225,13 +237,14 @@ static void leave_active(sequence *s, bool kept)
         atomic_fetch_sub_explicit(&en->count.parked, 1, memory_order_relaxed);
     }
     sequence_drop_image(s);
-    if (s->session) {
-        leave_session(s, kept);
-    }
+    size_t lacks = s->session ? leave_session(s, kept) : 0;
     if (kept) {
         stored_write(s, true);
     }
     reuse_leave(s, kept);
+    if (lacks > 0) {
+        give_history(s, lacks);
+    }
     if (!s->session) {
         (void)lanes_release(en->lanes, s->ticket);
     } else if (s->session->gives_lane) {
@@ -369,27 +382,43 @@ static void fail_status(sequence *s, status st)
     sequence_fail(s, &e);
 }
 
+bool sequence_fails(sequence *s)
+{
+    bool fails = s->fail_asked != ST_OK;
+    if (fails) {
+        fail_status(s, s->fail_asked);
+    }
+    return fails;
+}
+
 static status watch(sequence *s, gen_moment when, const buf *text)
 {
     return s->sink.watch ? s->sink.watch(s->sink.ctx, when, buf_str(text), text->len, &s->verdict) : ST_OK;
 }
 
+/* As sealed. What is not computed yet never will be: of a reply that was over when it came that may be its prompt. */
+static void end_sealed(sequence *s, uint64_t now_ns)
+{
+    s->reused = s->n_prompt - s->prefilled;
+    end(s, now_ns);
+}
+
 void sequence_cut(sequence *s, uint64_t now_ns)
 {
     if (is_sealed(s)) {
-        s->reused = s->n_prompt - s->prefilled; /* what is not computed yet never will be */
-    } else {
-        finish_causes c = {.deadline = sequence_overdue(s, now_ns), .cancelled = sequence_cancelled(s)};
-        status st = reply_flush(s);
-        if (st == ST_OK) {
-            st = watch(s, GEN_CUT, &s->tail);
-        }
-        if (st != ST_OK) {
-            fail_status(s, st);
-            return;
-        }
-        s->sealed = finish_of(&c);
+        end_sealed(s, now_ns);
+        return;
     }
+    finish_causes c = {.deadline = sequence_overdue(s, now_ns), .cancelled = sequence_cancelled(s)};
+    status st = reply_flush(s);
+    if (st == ST_OK) {
+        st = watch(s, GEN_CUT, &s->tail);
+    }
+    if (st != ST_OK) {
+        fail_status(s, st);
+        return;
+    }
+    s->sealed = finish_of(&c);
     end(s, now_ns);
 }
 
@@ -403,7 +432,7 @@ void sequence_fail_step(sequence *s, const err *e, uint64_t now_ns)
 {
     if (is_sealed(s)) {
         s->session->dirty = true;
-        end(s, now_ns);
+        end_sealed(s, now_ns);
         return;
     }
     sequence_fail(s, e);
@@ -667,6 +696,9 @@ static void next_token(sequence *s, const float *logits, uint64_t now_ns)
     if (emit) {
         report(s, &s->drawn, now_ns);
     }
+    if (sequence_fails(s)) {
+        return;
+    }
     if (!is_sealed(s)) {
         s->state = SEQ_DECODE;
     } else if (forwards_last(s)) {
@@ -712,6 +744,9 @@ static void prefilled(sequence *s, const float *logits, uint64_t now_ns)
     s->decode_ns = now_ns;
     if (s->prompt_probs) {
         s->sink.prompt_probs(s->sink.ctx, s->prompt_probs, s->n_prompt - 1);
+    }
+    if (sequence_fails(s)) {
+        return;
     }
     if (s->max_new == 0) {
         read_prompt(s, logits, now_ns);
@@ -808,6 +843,11 @@ void seq_cancel_guarded(sequence *s, const char *guard)
         s->cancel_guard = guard;
         s->cancel_asked = true;
     }
+}
+
+void seq_fail(sequence *s, status why)
+{
+    s->fail_asked = why;
 }
 
 void seq_progress(const sequence *s, int32_t *cached, int32_t *processed)

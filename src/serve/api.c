@@ -8,6 +8,7 @@
 #include "serve/completion.h"
 #include "serve/generation_run.h"
 #include "serve/health.h"
+#include "serve/idempotency.h"
 #include "serve/responses.h"
 #include "serve/session_routes.h"
 #include "serve/token_routes.h"
@@ -28,10 +29,23 @@ static const generation_route chat = {"/v1/chat/completions", &chat_shape, &run_
 
 static const generation_route responses = {"/v1/responses", &responses_shape, &run_responses, responses_read};
 
+const generation_route *const *api_generation_routes(size_t *n)
+{
+    static const generation_route *const all[] = {&completions, &chat, &responses};
+    *n = sizeof all / sizeof all[0];
+    return all;
+}
+
 static void generate(const exchange *x, const generation_route *route)
 {
-    generation_run_start(x->api, route, x->conn, x->key, http_request_header(x->request, "x-hearth-session"),
-                         buf_str(&x->request->body), x->request->body.len);
+    const char *name = http_request_header(x->request, "idempotency-key");
+    const char *session = http_request_header(x->request, "x-hearth-session");
+    const buf *body = &x->request->body;
+    if (name && x->api->promises) {
+        idempotency_ask(x->api->promises, route, x->conn, x->key, name, session, buf_str(body), body->len);
+    } else {
+        generation_run_start(x->api, route, x->conn, x->key, session, buf_str(body), body->len);
+    }
 }
 
 static void post_completions(const exchange *x)

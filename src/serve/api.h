@@ -29,6 +29,10 @@
 #include "serve/serve.h"
 #include "serve/session_desk.h"
 
+struct generation_route;
+struct idempotency;
+struct journal;
+
 typedef struct api_context {
     struct event_base *base;
     const clock_src *clock;
@@ -36,7 +40,9 @@ typedef struct api_context {
     const keys *keys; /* NULL: no key is asked for, everybody is KEYS_ANONYMOUS */
     request_table *requests;
     session_desk *sessions;
-    byte_budget *downloads; /* what exports together may hold */
+    struct journal *journal;      /* NULL: none, then Idempotency-Key says nothing */
+    struct idempotency *promises; /* over it */
+    byte_budget *downloads;       /* what exports together may hold */
     metrics *metrics;
     uint64_t keepalive_ms; /* what a quiet stream is sent, and how often; 0 = nothing */
     sse_keepalive_kind keepalive_kind;
@@ -44,6 +50,9 @@ typedef struct api_context {
     size_t (*n_connections)(void *ctx); /* for /metrics; NULL = 0 */
     void *n_connections_ctx;
 } api_context;
+
+/* The routes of generations. */
+const struct generation_route *const *api_generation_routes(size_t *n);
 
 /* ctx is an api_context. */
 void api_head(void *ctx, http_conn *c, const http_request *r);

@@ -8,13 +8,13 @@
 #ifndef HEARTH_SERVE_GENERATION_INT_H
 #define HEARTH_SERVE_GENERATION_INT_H
 
+#include "base/hash.h"
 #include "serve/api_error.h"
 #include "serve/generation_run.h"
 #include "serve/sse.h"
 
 #define RUN_NS_PER_MS 1000000u
 
-struct generation_run;
 struct run_choice;
 
 /* How a route tells what its choices say. All but `whole` are of streams; each may fail the run's sse. */
@@ -42,11 +42,13 @@ typedef struct run_choice {
     logprob_list logprobs; /* not streamed: all of them; else those of one chunk */
 } run_choice;
 
-typedef struct generation_run {
+struct generation_run {
     const api_context *api;        /* borrowed */
     const generation_route *route; /* borrowed */
     model_service *service;        /* borrowed */
-    http_conn *conn;               /* borrowed: until the answer is complete or `gone` */
+    http_conn *conn; /* borrowed: until the answer is complete or `gone`; NULL = there is a taker */
+    generation_taker taker;
+    char model_digest[SHA256_HEX_LEN + 1]; /* "" = any */
     request_entry entry;
     session_row *session; /* borrowed: a turn of it until the end; NULL = none */
     answer_head head;
@@ -65,10 +67,11 @@ typedef struct generation_run {
     sse_stream sse;
     struct event *timer;
     buf request;             /* what the answer repeats of the request */
+    generation *asked;       /* where the model was not known yet: lines are made again; by mem_free */
     struct run_told *told;   /* the voice's own, by mem_free */
     struct run_echo *echoes; /* [n_choices / per_prompt] if echo */
     run_choice choices[];    /* [n_choices] */
-} generation_run;
+};
 
 /* generation_chunks.c */
 /* Sends a chunk of the choice, which is streamed: c->logprobs too if with_logprobs. */

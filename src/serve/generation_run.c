@@ -48,6 +48,10 @@ static void run_free(generation_run *r)
     sse_release(&r->sse);
     buf_release(&r->request);
     mem_free(r->told);
+    if (r->asked) {
+        generation_release(r->asked);
+        mem_free(r->asked);
+    }
     if (r->timer) {
         event_free(r->timer);
     }
@@ -85,6 +89,12 @@ void run_fail(generation_run *r, const api_fault *f)
 {
     give_up_jobs(r, "error");
     note_end(r, REQUEST_FAILED, f->code);
+    if (!r->conn) {
+        const generation_taker taker = r->taker;
+        run_free(r);
+        taker.refuse(taker.ctx, f);
+        return;
+    }
     if (!r->sse.began) {
         api_reply_fault(r->conn, f);
     } else {
@@ -124,8 +134,14 @@ static void end_whole(generation_run *r)
         return;
     }
     note_end(r, REQUEST_DONE, r->choices[0].result.reason);
-    api_reply_take(r->conn, 200, &out, ST_OK);
-    run_free(r);
+    if (r->conn) {
+        api_reply_take(r->conn, 200, &out, ST_OK);
+        run_free(r);
+    } else {
+        const generation_taker taker = r->taker;
+        run_free(r);
+        taker.answer(taker.ctx, &out);
+    }
 }
 
 void run_no_memory(generation_run *r)
@@ -174,9 +190,28 @@ void run_cut_all(generation_run *r)
     }
 }
 
+/* A worker that does not tell the digest of its file is believed. */
+static bool is_other_model(const generation_run *r)
+{
+    service_info info;
+    if (r->model_digest[0] == '\0') {
+        return false;
+    }
+    service_read(r->service, &info);
+    return info.model.digest[0] != '\0' && strcmp(info.model.digest, r->model_digest) != 0;
+}
+
 static void on_accepted(run_choice *c, const frame *f)
 {
     generation_run *r = c->run;
+    if (is_other_model(r)) {
+        err e;
+        api_fault fault;
+        err_set(&e, ST_MODEL_CHANGED, NULL, "the file of the model %.64s is another one now", r->entry.model);
+        api_fault_err(&fault, &e);
+        run_fail(r, &fault);
+        return;
+    }
     c->accepted = r->was_accepted = true;
     c->result.prompt_tokens = f->accepted.prompt_tokens;
     c->result.cached_tokens = f->accepted.cached_prompt_tokens;
@@ -353,17 +388,19 @@ static void on_cancel(void *ctx)
 /*
  * Start.
  */
-static bool draw_seed(uint64_t *seed)
+status generation_draw_seed(uint64_t *seed, err *e)
 {
     ssize_t got;
     do {
         got = getrandom(seed, sizeof *seed, 0);
     } while (got < 0 && errno == EINTR);
     *seed = *seed % WIRE_MAX_SEED + 1;
-    return got == (ssize_t)sizeof *seed; /* always, for so few bytes */
+    return got == (ssize_t)sizeof *seed /* always, for so few bytes */
+               ? ST_OK
+               : err_set(e, ST_INTERNAL, NULL, "no random bytes: %s", strerror(errno));
 }
 
-static status find_service(const api_context *api, const generation *g, model_service **out, err *e)
+status generation_find_service(const api_context *api, const generation *g, model_service **out, err *e)
 {
     bool is_text = !g->model || strlen(g->model) == g->model_len;
     model_service *s = is_text ? models_find(api->models, g->model) : NULL;
@@ -374,9 +411,16 @@ static status find_service(const api_context *api, const generation *g, model_se
     return ST_OK;
 }
 
-static void name_run(generation_run *r, char job_name[JOB_NAME_BYTES])
+void generation_fault_of(const api_context *api, uint32_t key, const err *e, api_fault *out)
 {
-    const char *id = http_conn_request_id(r->conn);
+    api_fault_err(out, e);
+    if (e->code == ST_CAPACITY) { /* one session more than the key may have */
+        out->retry_after_s = session_desk_retry_s(api->sessions, key);
+    }
+}
+
+static void name_run(generation_run *r, const char *id, char job_name[JOB_NAME_BYTES])
+{
     const char *bare = strncmp(id, "req_", 4) == 0 ? id + 4 : id;
     snprintf(r->entry.id, sizeof r->entry.id, "%s", id);
     snprintf(r->entry.answer_id, sizeof r->entry.answer_id, "%s%.64s", r->route->shape->id_prefix, bare);
@@ -384,11 +428,47 @@ static void name_run(generation_run *r, char job_name[JOB_NAME_BYTES])
              (unsigned long long)request_table_serial(r->api->requests));
 }
 
+/* 0 = none. A run that is begun again may be past it. */
+static uint64_t deadline_of(const generation_run *r, const generation *g)
+{
+    int64_t age_ms = clock_wall_ms(r->api->clock) - r->entry.created_ms;
+    uint64_t spent = age_ms > 0 ? (uint64_t)age_ms : 0;
+    uint64_t left = g->deadline_ms > spent ? g->deadline_ms - spent : 0;
+    return g->deadline_ms ? r->created_ns + left * RUN_NS_PER_MS : 0;
+}
+
+/* The model is known now, and with it what it says of sampling. */
+static status complete_line(void *ctx, const service_model *m)
+{
+    run_choice *c = ctx;
+    generation_run *r = c->run;
+    generation_adopt_sampling(r->asked, &m->sampling);
+    r->temperature = r->asked->common.temperature;
+    r->top_p = r->asked->common.top_p;
+    buf_reset(&c->job.line);
+    return generation_put_line(r->asked, (size_t)(c - r->choices), c->job.id, &c->job.line, NULL);
+}
+
+/* The rest of g is the run's from here on. */
+static status keep_asked(generation_run *r, generation *g, err *e)
+{
+    r->asked = mem_calloc(1, sizeof *r->asked);
+    if (!r->asked) {
+        return err_set(e, ST_NOMEM, NULL, "out of memory");
+    }
+    *r->asked = *g;
+    *g = (generation){0};
+    for (size_t i = 0; i < r->n_choices; i++) {
+        r->choices[i].job.complete = complete_line;
+    }
+    return ST_OK;
+}
+
 static status make_lines(generation_run *r, const generation *g, const char *job_name, err *e)
 {
     status st = ST_OK;
     size_t n_bytes = 0;
-    uint64_t deadline_ns = g->deadline_ms ? r->created_ns + g->deadline_ms * RUN_NS_PER_MS : 0;
+    uint64_t deadline_ns = deadline_of(r, g);
     for (size_t i = 0; st == ST_OK && i < r->n_choices; i++) {
         run_choice *c = &r->choices[i];
         snprintf(c->job.id, sizeof c->job.id, "%s.%u", job_name, (unsigned)i);
@@ -436,7 +516,7 @@ static status begin_turn(generation_run *r, generation *g, err *e)
     return st;
 }
 
-static status fill(generation_run *r, generation *g, err *e)
+static status fill(generation_run *r, const generation_order *order, generation *g, err *e)
 {
     char job_name[JOB_NAME_BYTES];
     r->created_ns = now_ns(r);
@@ -454,11 +534,12 @@ static status fill(generation_run *r, generation *g, err *e)
     g->request = (buf){0};
     r->sse.conn = r->conn;
     r->sse.clock = r->api->clock;
-    name_run(r, job_name);
+    snprintf(r->model_digest, sizeof r->model_digest, "%s", order->model_digest);
+    name_run(r, order->request_id, job_name);
     r->entry.route = r->route->path;
     r->entry.model = service_id(r->service);
     r->entry.n_choices = r->n_choices;
-    r->entry.created_ms = clock_wall_ms(r->api->clock);
+    r->entry.created_ms = order->created_ms;
     r->entry.cancel = on_cancel;
     r->entry.position = run_position;
     r->entry.ctx = r;
@@ -477,42 +558,91 @@ static status fill(generation_run *r, generation *g, err *e)
     return st == ST_OK ? make_lines(r, g, job_name, e) : st;
 }
 
-static status make_run(const api_context *api, const generation_route *route, http_conn *c, uint32_t key,
+/* Takes parts of g; either conn or taker is there. */
+static status make_run(const api_context *api, const generation_route *route, const generation_order *order,
+                       http_conn *c, const generation_taker *taker, generation *g, generation_run **out,
+                       err *e)
+{
+    if (order->sampling) {
+        generation_adopt_sampling(g, order->sampling);
+    }
+    generation_run *r = mem_calloc(1, sizeof *r + generation_n_choices(g) * sizeof r->choices[0]);
+    if (!r) {
+        return err_set(e, ST_NOMEM, NULL, "out of memory");
+    }
+    r->api = api;
+    r->route = route;
+    r->service = order->service;
+    r->conn = c;
+    r->taker = taker ? *taker : (generation_taker){0};
+    r->entry.key = order->key;
+    request_table_add(api->requests, &r->entry);
+    status st = fill(r, order, g, e);
+    if (st == ST_OK && !order->sampling) {
+        st = keep_asked(r, g, e);
+    }
+    if (st == ST_OK) {
+        *out = r;
+    } else {
+        note_end(r, REQUEST_FAILED, wire_error_name(st));
+        run_free(r);
+    }
+    return st;
+}
+
+status generation_run_new(const api_context *api, const generation_route *route,
+                          const generation_order *order, const generation_taker *taker, generation *g,
+                          generation_run **out, err *e)
+{
+    return make_run(api, route, order, NULL, taker, g, out, e);
+}
+
+size_t generation_run_bytes(const generation_run *r)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < r->n_choices; i++) {
+        n += r->choices[i].job.line.len;
+    }
+    return n;
+}
+
+void generation_run_begin(generation_run *r)
+{
+    if (r->entry.cancelling) { /* before it began */
+        run_cut_all(r);
+    } else {
+        run_echo_next(r);
+    }
+}
+
+void generation_run_drop(generation_run *r)
+{
+    give_up_jobs(r, "gone");
+    note_end(r, REQUEST_GONE, "gone");
+    run_free(r);
+}
+
+static status read_run(const api_context *api, const generation_route *route, http_conn *c, uint32_t key,
                        const char *session, const char *body, size_t len, generation_run **out, err *e)
 {
     generation g;
     uint64_t seed;
-    model_service *service = NULL;
-    if (!draw_seed(&seed)) {
-        return err_set(e, ST_INTERNAL, NULL, "no random bytes: %s", strerror(errno));
-    }
-    status st = route->read(body, len, seed, &g, e);
+    service_info info;
+    generation_order order = {.key = key,
+                              .request_id = http_conn_request_id(c),
+                              .created_ms = clock_wall_ms(api->clock),
+                              .model_digest = ""};
+    status st = generation_draw_seed(&seed, e);
+    st = st == ST_OK ? route->read(body, len, seed, &g, e) : st;
     if (st != ST_OK) {
         return st;
     }
-    st = generation_read_session(&g, session, e) ? find_service(api, &g, &service, e) : e->code;
+    st = generation_read_session(&g, session, e) ? generation_find_service(api, &g, &order.service, e)
+                                                 : e->code;
     if (st == ST_OK) {
-        service_info info;
-        service_read(service, &info);
-        generation_adopt_sampling(&g, &info.model.sampling);
-        generation_run *r = mem_calloc(1, sizeof *r + generation_n_choices(&g) * sizeof r->choices[0]);
-        if (!r) {
-            st = err_set(e, ST_NOMEM, NULL, "out of memory");
-        } else {
-            r->api = api;
-            r->route = route;
-            r->service = service;
-            r->conn = c;
-            r->entry.key = key;
-            request_table_add(api->requests, &r->entry);
-            st = fill(r, &g, e);
-            if (st == ST_OK) {
-                *out = r;
-            } else {
-                note_end(r, REQUEST_FAILED, wire_error_name(st));
-                run_free(r);
-            }
-        }
+        service_read(order.service, &info);
+        order.sampling = info.known ? &info.model.sampling : NULL;
+        st = make_run(api, route, &order, c, NULL, &g, out, e);
     }
     generation_release(&g);
     return st;
@@ -524,12 +654,8 @@ void generation_run_start(const api_context *api, const generation_route *route,
     err e;
     api_fault fault;
     generation_run *r = NULL;
-    make_run(api, route, c, key, session, body, len, &r, &e);
-    if (!r) {
-        api_fault_err(&fault, &e);
-        if (e.code == ST_CAPACITY) { /* one session more than the key may have */
-            fault.retry_after_s = session_desk_retry_s(api->sessions, key);
-        }
+    if (read_run(api, route, c, key, session, body, len, &r, &e) != ST_OK) {
+        generation_fault_of(api, key, &e, &fault);
         api_reply_fault(c, &fault);
         return;
     }

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "serve/api_reply.h"
 #include "serve/generation.h"
+#include "serve/idempotency.h"
 #include "wire/status_page.h"
 
 static const char *state_name(service_state s)
@@ -219,6 +220,24 @@ static void read_metrics(const api_context *api, const model_service *s, metric_
     memcpy(out->page, page.row, sizeof out->page);
 }
 
+static metric_journal read_journal(const api_context *api)
+{
+    journal_counts j = {0};
+    idempotency_counts p = {0};
+    if (api->journal) {
+        journal_read_counts(api->journal, &j);
+        idempotency_read_counts(api->promises, &p);
+    }
+    return (metric_journal){.is_on = j.is_on,
+                            .entries = j.n_entries,
+                            .unanswered = j.n_unanswered,
+                            .bytes = j.bytes,
+                            .replayed = p.replayed,
+                            .recovered = p.recovered,
+                            .conflicts = p.conflicts,
+                            .bad = j.n_bad};
+}
+
 void health_reply_metrics(const api_context *api, http_conn *c)
 {
     buf out = {0};
@@ -237,6 +256,7 @@ void health_reply_metrics(const api_context *api, http_conn *c)
                               .connections =
                                   api->n_connections ? api->n_connections(api->n_connections_ctx) : 0,
                               .live_requests = request_table_n_live(api->requests),
+                              .journal = read_journal(api),
                               .models = list,
                               .n_models = n};
     status st = metrics_put(api->metrics, &view, &out);

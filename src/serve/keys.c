@@ -222,6 +222,21 @@ bool keys_find(const keys *k, const char *authorization, const char *x_api_key, 
     return true;
 }
 
+bool keys_index(const keys *k, const char *name, size_t len, uint32_t *index)
+{
+    if (!k) {
+        *index = KEYS_ANONYMOUS;
+        return len == 0;
+    }
+    for (size_t i = 0; i < k->n_rows; i++) {
+        if (strlen(k->rows[i].name) == len && memcmp(k->rows[i].name, name, len) == 0) {
+            *index = (uint32_t)(i + 1);
+            return true;
+        }
+    }
+    return false;
+}
+
 const char *keys_name(const keys *k, uint32_t index)
 {
     return k->rows[index - 1].name;

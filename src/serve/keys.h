@@ -31,6 +31,8 @@ void keys_free(keys *k);
 /* Values of the two headers, NULL if absent; the first counts if it is a bearer token. True: *index (1 …) is
  * the row. */
 bool keys_find(const keys *k, const char *authorization, const char *x_api_key, uint32_t *index);
+/* What keys_namespace gives, the other way round. False: there is no such key (any more). */
+bool keys_index(const keys *k, const char *name, size_t len, uint32_t *index);
 const char *keys_name(const keys *k, uint32_t index); /* an index that keys_find gave */
 /* The cache_namespace of its requests: what a worker keeps of them is found by those of the same key only. k may be
  * NULL, index KEYS_ANONYMOUS: the common one. Borrowed. */

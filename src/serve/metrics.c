@@ -11,8 +11,8 @@ static const char *const route_paths[METRIC_ROUTES] = {
 };
 
 /* 0 is a client that left before its answer began; what is not here is counted as the last. */
-static const int statuses[METRIC_STATUSES] = {0,   200, 204, 400, 401, 404, 405, 408, 413, 414,
-                                              417, 429, 431, 500, 501, 503, 504, 505, 999};
+static const int statuses[METRIC_STATUSES] = {0,   200, 204, 400, 401, 404, 405, 408, 409, 413, 414,
+                                              417, 422, 429, 431, 500, 501, 503, 504, 505, 999};
 
 static const char *const finishes[METRIC_FINISHES] = {"stop",      "tool_calls", "length", "timeout",
                                                       "cancelled", "error",      "gone"};
@@ -285,6 +285,22 @@ static void put_models(writer *w, const metric_view *v)
     }
 }
 
+static void put_journal(writer *w, const metric_journal *j)
+{
+    put_one(w, "hearth_journal_on", "gauge", "1 if requests can be journaled.", j->is_on);
+    put_one(w, "hearth_journal_entries", "gauge", "Idempotency keys that are known.", j->entries);
+    put_one(w, "hearth_journal_unanswered", "gauge", "Those of them without an answer.", j->unanswered);
+    put_one(w, "hearth_journal_bytes", "gauge", "Bytes of the journal's files.", j->bytes);
+    put_one(w, "hearth_journal_replayed_total", "counter",
+            "Requests answered with the answer of an earlier one.", j->replayed);
+    put_one(w, "hearth_journal_recovered_total", "counter", "Requests begun again after a restart.",
+            j->recovered);
+    put_one(w, "hearth_journal_conflicts_total", "counter",
+            "Requests with the idempotency key of another one.", j->conflicts);
+    put_one(w, "hearth_journal_bad_total", "counter",
+            "Records and ends of files that were not what had been written.", j->bad);
+}
+
 status metrics_put(const metrics *m, const metric_view *v, buf *out)
 {
     size_t before = out->len;
@@ -312,6 +328,7 @@ status metrics_put(const metrics *m, const metric_view *v, buf *out)
             m->tokens_generated);
     put_histogram(&w, "hearth_ttft_seconds", "From a generation's request to its first token.", &m->ttft);
     put_histogram(&w, "hearth_request_seconds", "From a generation's request to its end.", &m->request);
+    put_journal(&w, &v->journal);
     put_models(&w, v);
     if (w.st != ST_OK) {
         buf_truncate(out, before);

@@ -64,7 +64,7 @@ typedef enum metric_finish {
     METRIC_FINISHES
 } metric_finish;
 
-#define METRIC_STATUSES 19
+#define METRIC_STATUSES 21
 #define METRIC_BUCKETS  14
 
 typedef struct metric_histogram {
@@ -99,11 +99,18 @@ typedef struct metric_model { /* one model, as its service knows it */
     uint64_t page[STATUS_ROW_TOKENS_FETCHED + 1]; /* rows of its status page */
 } metric_model;
 
+typedef struct metric_journal { /* all zero without one */
+    bool is_on;
+    uint64_t entries, unanswered, bytes;
+    uint64_t replayed, recovered, conflicts, bad;
+} metric_journal;
+
 typedef struct metric_view { /* what is not counted but read */
     const char *version;
     uint64_t uptime_ms;
     uint64_t connections;
     uint64_t live_requests;
+    metric_journal journal;
     const metric_model *models;
     size_t n_models;
 } metric_view;

@@ -85,6 +85,7 @@ status service_open(struct event_base *base, const service_config *cfg, model_se
     s->respawn.max_respawns = cfg->limits.max_respawns;
     fair_queue_init(&s->queue, cfg->limits.max_waiting, cfg->limits.max_waiting_bytes);
     const worker_conn_config conn = {.argv = cfg->argv,
+                                     .more = s->pages_option,
                                      .frame = service_take_frame,
                                      .lost = service_life_lost,
                                      .gone = service_life_gone,

@@ -38,13 +38,13 @@ typedef struct service_entry {
     entry_place place;
     bool light;
     bool paused;
-    bool marked, twice;                /* suspected: blame.h */
-    size_t marked_at;                  /* the tokens that it had then */
-    uint64_t cleared_in;               /* which inquiry it was cleared in, 0 = none */
-    size_t n_bytes;                    /* of its line */
-    size_t kept_bytes;                 /* of them, counted in the service's */
-    uint64_t serial;                   /* in the order of first sending; 0 = never sent */
-    uint64_t sent_ns, cancel_ns;       /* sent_ns: first. cancel_ns: its grace runs since then, 0 = there is none */
+    bool marked, twice;          /* suspected: blame.h */
+    size_t marked_at;            /* the tokens that it had then */
+    uint64_t cleared_in;         /* which inquiry it was cleared in, 0 = none */
+    size_t n_bytes;              /* of its line */
+    size_t kept_bytes;           /* of them, counted in the service's */
+    uint64_t serial;             /* in the order of first sending; 0 = never sent */
+    uint64_t sent_ns, cancel_ns; /* sent_ns: first. cancel_ns: its grace runs since then, 0 = there is none */
     uint64_t cancel_line, cancel_end;  /* which line to this worker it is (from 1), and where that ends */
     status lost;                       /* LOST: why */
     const char *lost_text;             /* static storage or the service's `failure` */
@@ -108,6 +108,12 @@ struct model_service {
     size_t n_light, light_bytes; /* light ones, wherever they are */
     entry_list at[ENTRY_PLACES];
 
+    /* memory */
+    uint64_t kills; /* for want of it, as counted when the worker was started */
+    bool counts_kills;
+    uint64_t kv_pages_limit; /* of the next worker, 0 = as it plans itself */
+    char pages_option[40];   /* says so, behind its other words; "" = nothing */
+
     /* owned */
     worker_conn *conn;
     struct event *tick; /* runs while there is something to watch */
@@ -148,6 +154,13 @@ bool service_again_holds(const model_service *s, const service_job *job);
 void service_again_drop(model_service *s);
 /* It has got on. True: the mark is gone, another suspect may go. */
 bool service_again_clears(model_service *s, service_entry *en);
+
+/* Memory (service_memory.c). */
+void service_memory_started(model_service *s);
+/* The same, or WORKER_OOM_KILLED: it was killed, and the kernel has killed somebody for memory since it was started. */
+worker_cause service_memory_cause(model_service *s, worker_cause cause);
+/* After such a death the next worker has a quarter fewer pages. */
+void service_memory_after(model_service *s, worker_cause cause);
 
 /* Frames: worker_conn's `frame`. */
 const char *service_take_frame(void *ctx, const frame *f);

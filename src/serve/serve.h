@@ -19,6 +19,7 @@
 #define SERVE_DEFAULT_SLOW_READER_S 120
 #define SERVE_DEFAULT_SESSION_TTL_S 3600
 #define SERVE_DEFAULT_SESSIONS      256
+#define SERVE_DEFAULT_JOURNAL_BYTES ((uint64_t)256 << 20)
 
 typedef enum sse_keepalive_kind { SSE_KEEPALIVE_COMMENT, SSE_KEEPALIVE_DELTA } sse_keepalive_kind;
 
@@ -29,11 +30,14 @@ typedef struct serve_model {  /* borrowed */
 
 typedef struct serve_config { /* borrowed until serve_run returns */
     const serve_model *models;
-    size_t n_models;       /* >= 1 */
-    const char *host;      /* NULL with a unix_path = no TCP */
-    uint16_t port;         /* 0 = any free one; the line "listening on http://HOST:PORT" tells which */
-    const char *unix_path; /* NULL = none */
-    const char *keys_path; /* file of API keys, NULL = everybody is the anonymous one */
+    size_t n_models;         /* >= 1 */
+    const char *host;        /* NULL with a unix_path = no TCP */
+    uint16_t port;           /* 0 = any free one; the line "listening on http://HOST:PORT" tells which */
+    const char *unix_path;   /* NULL = none */
+    const char *keys_path;   /* file of API keys, NULL = everybody is the anonymous one */
+    const char *journal_dir; /* answers of requests with an Idempotency-Key are kept here; NULL = nowhere */
+    uint64_t journal_bytes;
+    uint32_t numerics; /* version of the workers' arithmetic; 0 = unknown */
     size_t max_body_bytes;
     service_limits limits; /* of each model */
     uint64_t drain_ms;

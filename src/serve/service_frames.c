@@ -34,6 +34,7 @@ static frame_sort sort_of(frame_kind kind)
     case FRAME_SAVED:
     case FRAME_RESTORED:
     case FRAME_DROPPED:
+    case FRAME_KV_LIMIT:
         return SORT_ANSWER;
     case FRAME_READY:
     case FRAME_UNKNOWN:
@@ -58,6 +59,7 @@ static const char *take_ready(model_service *s, const frame_ready *r)
     snprintf(m->digest, sizeof m->digest, "%s", r->digest ? r->digest : "");
     m->params = r->params;
     m->kv_pages = r->kv_pages;
+    m->kv_page_bytes = r->kv_page_bytes;
     m->sampling = r->sampling;
     m->context_length = r->context_length;
     m->vocab_size = r->vocab_size;

@@ -98,6 +98,7 @@ static void start_worker(model_service *s)
     s->ready_ns = 0;
     s->n_lines = 0;
     s->reading = (service_reading){0};
+    service_memory_started(s);
     if (worker_conn_start(s->conn, &e) != ST_OK) {
         log_emit(LOG_WARN, "serve", "model=\"%s\" worker=not_started error=\"%s\"", s->cfg.id, e.msg);
         after_death(s, WORKER_NOT_STARTED, e.msg);
@@ -138,7 +139,7 @@ void service_life_lost(void *ctx)
 void service_life_gone(void *ctx)
 {
     model_service *s = ctx;
-    worker_cause cause = worker_conn_cause(s->conn);
+    worker_cause cause = service_memory_cause(s, worker_conn_cause(s->conn));
     bool by_itself = cause == WORKER_EXITED || cause == WORKER_KILLED;
     if (s->draining && !s->lost_work && by_itself) {
         cause = WORKER_STOPPED; /* as it was asked to */
@@ -147,6 +148,7 @@ void service_life_gone(void *ctx)
              "model=\"%s\" worker=gone was_ready=%d cause=%s detail=\"%s\"", s->cfg.id, s->ready_ns != 0,
              worker_cause_label(cause), worker_conn_detail(s->conn));
     service_again_after(s, cause);
+    service_memory_after(s, cause);
     after_death(s, cause, worker_conn_detail(s->conn));
 }
 

@@ -340,6 +340,13 @@ static bool read_stats(const json *o, frame *f, err *e)
 #undef X
 }
 
+static bool read_kv_limit(const json *o, frame_kv_limit *k, err *e)
+{
+    const json *v;
+    return frame_get_object(o, "kv_limit", &v, e) && frame_get_u64(v, "pages", &k->pages, e) &&
+           frame_get_u64(v, "pages_used", &k->pages_used, e);
+}
+
 bool frame_read_mux(const json *o, frame *f, err *e)
 {
     switch (f->kind) {
@@ -375,6 +382,8 @@ bool frame_read_mux(const json *o, frame *f, err *e)
         return read_extent(o, "restored", f, e);
     case FRAME_DROPPED:
         return read_extent(o, "dropped", f, e);
+    case FRAME_KV_LIMIT:
+        return read_kv_limit(o, &f->kv_limit, e);
     default:
         return true;
     }

@@ -316,6 +316,21 @@ status frame_put_extent(buf *out, wire_string id, frame_kind kind, const frame_e
     return frame_line_end(&l);
 }
 
+status frame_put_kv_limit(buf *out, wire_string id, const frame_kv_limit *k)
+{
+    frame_line l;
+    json_w *w = &l.w;
+    frame_line_begin(&l, out, id);
+    FRAME_KEY(w, kv_limit);
+    json_w_obj_open(w);
+    FRAME_KEY(w, pages);
+    json_w_u64(w, k->pages);
+    FRAME_KEY(w, pages_used);
+    json_w_u64(w, k->pages_used);
+    json_w_obj_close(w);
+    return frame_line_end(&l);
+}
+
 static void put_lane(json_w *w, const frame_lane *l)
 {
     json_w_obj_open(w);

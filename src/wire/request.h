@@ -10,8 +10,8 @@
  * a string of 1 to WIRE_MAX_ID_BYTES bytes is one, a line longer than WIRE_MAX_MUX_LINE_BYTES (one with
  * `resume`: WIRE_MAX_RESUME_LINE_BYTES) is one, and every error frame carries the id if that is a string.
  * What PROTOCOL 4 has and this build has not is refused by name with ST_UNSUPPORTED: the fields in
- * request_fields.c without a reader (grammar, response_format …) and the ops embed, score, adapter and
- * kv_limit. An attachment has a place in `session import` only.
+ * request_fields.c without a reader (grammar, response_format …) and the ops embed, score and adapter. An attachment has
+ * a place in `session import` only.
  *
  * op            fields besides op and id                                   answer
  * generate      as plain (no cancel_request_id) + the sampling fields      accepted, token …, done
@@ -31,6 +31,7 @@
  *                   | save | restore | drop, name                          {id, saved} | {id, restored} |
  *                                                                          {id, dropped}
  * stats                                                                    {id, stats}
+ * kv_limit      pages                                                      {id, kv_limit}
  * cancel, pause, continue   (the id is that of the request meant)          none
  * drain, shutdown           (the id may be absent)                         none: the worker exits
  *
@@ -104,6 +105,7 @@ typedef enum wire_op {
     WIRE_SESSION_RESTORE,
     WIRE_SESSION_DROP,
     WIRE_STATS,
+    WIRE_KV_LIMIT,
     WIRE_CANCEL,
     WIRE_PAUSE,
     WIRE_CONTINUE,
@@ -179,6 +181,8 @@ typedef struct wire_request {
     wire_string name;      /* save, restore, drop: see WIRE_MAX_SAVE_NAME_BYTES */
     uint64_t attach_bytes; /* import: 1 … WIRE_MAX_ATTACH_BYTES raw bytes follow the line */
 
+    uint64_t pages; /* kv_limit: >= 1 */
+
     /* generate, chat */
     int32_t max_new_tokens; /* >= 1, or -1: the rest of the context; multiplexed only: 0 generates nothing */
     double temperature;     /* finite, >= 0 */
@@ -228,6 +232,15 @@ typedef struct wire_limits { /* what a line is checked against */
  * be kept (line_expect_attachment) if the request has attach_bytes, else skipped (line_skip_attachment). */
 status wire_request_decode(const char *line, size_t len, const wire_limits *limits, wire_request **out,
                            buf *answer, uint64_t *attach_bytes, err *e);
+/* What can be known, without memory, of a line for which there was none: so that its sender hears of it under its id, and
+ * what needs no more than this is done all the same. line: all of it, or what line.h has kept. */
+typedef struct wire_stub {
+    char id[WIRE_MAX_ID_BYTES];
+    size_t id_len; /* 0 = plain */
+    wire_op op;    /* WIRE_GENERATE where it is unknown */
+    uint64_t attach_bytes;
+} wire_stub;
+wire_stub wire_request_peek(const char *line, size_t len);
 void wire_request_free(wire_request *r);
 size_t wire_request_bytes(const wire_request *r); /* of memory that it holds, its attachment included */
 

@@ -279,6 +279,10 @@ static void put_fields(json_w *w, const wire_request *r)
         put_namespace(w, r);
         put_now(w, r);
         break;
+    case WIRE_KV_LIMIT:
+        json_w_key(w, "pages");
+        json_w_u64(w, r->pages);
+        break;
     default:
         if (request_session_action(r->op)) {
             put_session_fields(w, r);

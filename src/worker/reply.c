@@ -7,16 +7,18 @@
 #include "base/mem.h"
 #include "wire/frame.h"
 #include "wire/line.h"
+#include "worker/last.h"
 #include "worker/talk.h"
 
 #define LOGPROB_BYTES ((size_t)128) /* of one in a frame, generously */
 
 /*
- * Frames. All go through here: once the worker is halted nothing is said any more.
+ * Frames. All go through here: once the worker is halted nothing is said any more, nor of a reply of which a frame could
+ * not be said, but its end.
  */
 static bool may_speak(const task *k)
 {
-    return !halt_asked(k->desk->halt);
+    return !k->lost && !halt_asked(k->desk->halt);
 }
 
 static buf *stage_of(const task *k)
@@ -24,23 +26,18 @@ static buf *stage_of(const task *k)
     return output_stage(k->desk->out);
 }
 
-static void said(const task *k, status st)
+/* Without memory for a frame its reply fails: the client would miss it. */
+static void said(task *k, status st)
 {
-    output_check(k->desk->out, st);
+    if (!output_check(k->desk->out, st)) {
+        k->lost = true;
+        seq_fail(k->seq, ST_NOMEM);
+    }
 }
 
 static wire_string id_of(const task *k)
 {
     return k->request->id;
-}
-
-/* Its last frame is said. */
-static void end(task *k)
-{
-    if (k->request->cancel_request_id != 0 && k->seq) {
-        control_seal(k->desk->control, output_said(k->desk->out));
-    }
-    tasks_end(k->desk->tasks, k);
 }
 
 static wire_string piece_of(const task *k, int32_t token)
@@ -65,7 +62,7 @@ static frame_logprob logprob_of(const task *k, const sampler_out *probs, frame_l
                            .n_top = (size_t)probs->n_top};
 }
 
-static void say_step(const task *k, const frame_step *s)
+static void say_step(task *k, const frame_step *s)
 {
     if (may_speak(k)) {
         said(k, frame_put_token(stage_of(k), id_of(k), s));
@@ -74,7 +71,7 @@ static void say_step(const task *k, const frame_step *s)
 
 static void say_delta(void *ctx, const frame_step *s)
 {
-    const task *k = ctx;
+    task *k = ctx;
     if (may_speak(k) && k->n_again == 0) {
         said(k, frame_put_delta(stage_of(k), id_of(k), s));
     }
@@ -108,7 +105,7 @@ static void on_token(void *ctx, const gen_token *t)
 
 static void on_prompt_probs(void *ctx, const sampler_out *probs, size_t n)
 {
-    const task *k = ctx;
+    task *k = ctx;
     if (!may_speak(k)) {
         return;
     }
@@ -183,11 +180,16 @@ static void on_done(void *ctx, const gen_result *r)
     } else if (r->tail_text_len > 0) {
         say_step(k, &(frame_step){.text = {r->tail_text, r->tail_text_len}});
     }
+    status st = k->lost ? ST_NOMEM : ST_OK;
     if (may_speak(k)) {
-        said(k, frame_put_done(stage_of(k), id_of(k), &d));
+        keep(k, r);
+        st = frame_put_done(stage_of(k), id_of(k), &d);
     }
-    keep(k, r);
-    end(k);
+    tasks *t = k->desk->tasks;
+    if (!last_said(k, st)) { /* the engine has counted it as what it was to be */
+        *(cancelled ? &t->n_cancelled : &t->n_done) -= 1;
+        t->n_failed++;
+    }
     desk_attend(served, before);
 }
 
@@ -231,11 +233,8 @@ void reply_fail(task *k, const err *e)
         f.session_id = r->session_id.data;
         f.session_id_len = r->session_id.len;
     }
-    if (may_speak(k)) {
-        said(k, frame_put_error(stage_of(k), &f));
-    }
-    k->desk->tasks->n_failed += !k->seq; /* else the engine has counted it */
-    end(k);
+    k->desk->tasks->n_failed += !k->submitted; /* else the engine has counted it */
+    last_said(k, halt_asked(k->desk->halt) ? ST_OK : frame_put_error(stage_of(k), &f));
 }
 
 void reply_cut(task *k, finish_reason reason, const char *guard)
@@ -254,13 +253,10 @@ void reply_cut(task *k, finish_reason reason, const char *guard)
         .seed = seed > 0 ? seed : 1,
         .cancelled = reason == FINISH_CANCELLED,
     };
-    if (may_speak(k)) {
-        said(k, frame_put_done(stage_of(k), id_of(k), &d));
-    }
-    if (task_is_generation(k)) {
-        *(d.cancelled ? &k->desk->tasks->n_cancelled : &k->desk->tasks->n_done) += 1;
-    }
-    end(k);
+    bool counts = task_is_generation(k), as_put;
+    tasks *t = k->desk->tasks;
+    as_put = last_said(k, halt_asked(k->desk->halt) ? ST_OK : frame_put_done(stage_of(k), id_of(k), &d));
+    *(!as_put ? &t->n_failed : d.cancelled ? &t->n_cancelled : &t->n_done) += counts;
 }
 
 void reply_progress(task *k, uint64_t now_ns)
@@ -272,7 +268,7 @@ void reply_progress(task *k, uint64_t now_ns)
     }
     seq_progress(k->seq, &p.cached, &p.processed);
     if (p.processed < p.prompt_tokens) {
-        said(k, frame_put_progress(stage_of(k), id_of(k), &p));
+        (void)output_check(k->desk->out, frame_put_progress(stage_of(k), id_of(k), &p)); /* none is missed */
         k->progress_ns = now_ns;
     }
 }
@@ -388,6 +384,7 @@ static status submit(task *k, gen_request *g, err *e)
         return st;
     }
     k->job.stops = NULL; /* the engine's now */
+    k->submitted = true;
     if (k->multiplexed) {
         say_accepted(k, cached);
     }

@@ -216,7 +216,7 @@ static bool is_whole(const buf *b)
 {
     const char *p = b->data;
     if (b->len < HEADER_BYTES + SUM_BYTES || memcmp(p, magic, sizeof magic) != 0 ||
-        le32_get(p + AT_VERSION) != VERSION) {
+        le32_get(p + AT_VERSION) != VERSION || le32_get(p + AT_VERSION + 4) != 0) {
         return false;
     }
     size_t n = b->len - HEADER_BYTES - SUM_BYTES;

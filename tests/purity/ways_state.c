@@ -328,3 +328,70 @@ void run_said_again(scene *s)
     until_over(s, &s->got);
     expect(s, (size_t)s->got.result.reused_tokens == offered(n - 1), "not as many tokens reused");
 }
+
+/* The case's request goes on behind the tokens that it had. */
+static void goes_on(scene *s, session *in)
+{
+    s->n_had = tokens_had(s);
+    tested(s, in);
+    until_over(s, &s->got);
+}
+
+void run_resumed_cold(scene *s)
+{
+    began_elsewhere(s, tokens_had(s), NULL, NULL);
+    goes_on(s, NULL);
+    expect(s, s->got.result.reused_tokens == 0, "something was reused");
+    expect(s, stats_of(s).tokens_recomputed == s->n_had - 1, "its own tokens were not computed again");
+}
+
+void run_resumed_here(scene *s)
+{
+    heard *h = submit_other(s, &(other){.prompt = s->q.prompt,
+                                        .n_prompt = s->q.n_prompt,
+                                        .n_new = (int32_t)tokens_had(s),
+                                        .force = s->reference->ids.data,
+                                        .n_force = tokens_had(s)});
+    until_over(s, h);
+    goes_on(s, NULL);
+    expect(s, (size_t)s->got.result.reused_tokens == s->q.n_prompt, "its prompt was computed again");
+    expect(s, stats_of(s).tokens_recomputed == 0, "its own tokens were computed again");
+    expect(s, stats_of(s).tokens_restored == s->n_had - 1, "its own tokens were not found");
+}
+
+void run_resumed_beside(scene *s)
+{
+    heard *h = submit_other(s, &(other){.n_prompt = 33, .n_new = 100});
+    until_said(s, h, 4);
+    submit_other(s, &(other){.n_prompt = 200, .n_new = 100});
+    goes_on(s, NULL);
+    expect(s, h->ids.len > 4, "the neighbour did not go on");
+}
+
+void run_resumed_session(scene *s)
+{
+    session *in = first_turn(s);
+    goes_on(s, in);
+    expect(s, s->got.result.reset == RESET_EXACT_PREFIX, reset_reason_name(s->got.result.reset));
+    expect(s, (size_t)s->got.result.reused_tokens == s->q.n_turn + s->q.n_reply, "not as many tokens reused");
+}
+
+void run_resumed_parked(scene *s)
+{
+    s->n_had = PURITY_HOLD_AT;
+    preempted(s, NULL, s->n_had + 1);
+}
+
+void run_resumed_twice(scene *s)
+{
+    s->n_had = 1;
+    tested(s, NULL);
+    until_said(s, &s->got, PURITY_HOLD_AT);
+    cancel(&s->got);
+    until_over(s, &s->got);
+    expect(s, s->got.ids.len >= PURITY_HOLD_AT, "it did not go on");
+    heard_release(&s->got);
+    s->n_had = PURITY_HOLD_AT;
+    tested(s, NULL);
+    until_over(s, &s->got);
+}

@@ -1,8 +1,8 @@
 /*
  * serve_main [-o NAME=VALUE …] WORKER [ARG …] [and WORKER [ARG …]]…: the daemon around any workers, for the
  * scripts. It serves the models "stub", "stub-2" … on 127.0.0.1 and says "listening on URL" on stderr, as
- * hearth serve does. NAME: host, keys, unix (paths), keepalive_kind (comment, delta), or a number: port, body,
- * waiting, waiting_bytes, stall, grace, steady, stop_grace, tick, drain, keepalive, session_ttl (times in ms), sessions (per key), respawns.
+ * hearth serve does. NAME: host, keys, unix, journal (paths), keepalive_kind (comment, delta), or a number: port, body,
+ * waiting, waiting_bytes, journal_bytes, stall, grace, steady, stop_grace, tick, drain, keepalive, session_ttl (times in ms), sessions (per key), respawns.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +27,8 @@ static int set_text(serve_config *cfg, const char *name, const char *value)
         cfg->keys_path = value;
     } else if (strcmp(name, "unix") == 0) {
         cfg->unix_path = value;
+    } else if (strcmp(name, "journal") == 0) {
+        cfg->journal_dir = value;
     } else if (strcmp(name, "keepalive_kind") == 0) {
         cfg->sse_keepalive_kind = strcmp(value, "delta") == 0 ? SSE_KEEPALIVE_DELTA : SSE_KEEPALIVE_COMMENT;
     } else {
@@ -50,6 +52,7 @@ static int set_number(serve_config *cfg, const char *name, uint64_t value)
                    {"stop_grace", &l->stop_grace_ms},
                    {"tick", &l->tick_ms},
                    {"drain", &cfg->drain_ms},
+                   {"journal_bytes", &cfg->journal_bytes},
                    {"session_ttl", &cfg->session_ttl_ms},
                    {"sessions", &cfg->max_sessions_per_key},
                    {"keepalive", &cfg->sse_keepalive_ms}};
@@ -61,6 +64,8 @@ static int set_number(serve_config *cfg, const char *name, uint64_t value)
     }
     if (strcmp(name, "port") == 0) {
         cfg->port = (uint16_t)value;
+    } else if (strcmp(name, "numerics") == 0) {
+        cfg->numerics = (uint32_t)value;
     } else if (strcmp(name, "respawns") == 0) {
         l->max_respawns = (unsigned)value;
     } else {

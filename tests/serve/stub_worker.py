@@ -18,7 +18,7 @@ Every line it reads is appended to the file SEEN. MODEs:
   op_gate                       ops on sessions but get wait until there is a file "gate" beside SEEN
   op_nonsense                   ops on sessions but get and close are answered by {"text"}
   batch                         a step is of all requests that run
-  digest FILE                   the model's digest is what is in FILE
+  digest X                      the model's digest is X or, if X is a path, what is in that file
   advice                        its model says how to sample it (one number of it is none)
 
 A request with `resume` is carried out without a word or a deed up to the last of its ids, and goes on from there: a death
@@ -131,10 +131,14 @@ def raw(text):
         os.write(1, text)
 
 
+def digest_of(word):
+    return open(word).read() if "/" in word else word
+
+
 def ready_frame(lanes):
     return {"ready": True, "max_sessions": lanes, "max_named_sessions": lanes - 1, "supports_cancel": False, "protocol": 2,
             "pid": os.getpid(), "model": {"name": "stub", "arch": "stub", "quant": "Q8_0", "params": 12, "context_length": 4096,
-                                          **({"digest": open(sys.argv[sys.argv.index("digest") + 1]).read()} if "digest" in sys.argv else {}),
+                                          **({"digest": digest_of(sys.argv[sys.argv.index("digest") + 1])} if "digest" in sys.argv else {}),
                                           "vocab_size": VOCABULARY, "modalities": ["text"], "capabilities": ["generate"],
                                           **({"sampling": {"temperature": 0.7, "top_k": 40, "top_p": 5}} if "advice" in sys.argv else {})},
             "kernels": "ref", "kv_pages": 2, "later_field": {"a": [1]}}

@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "base/test_main.h"
+#include "serve/api_reply.h"
 #include "serve/chat.h"
 #include "serve/completion.h"
 #include "serve/generation_run.h"
@@ -23,7 +24,7 @@
 struct http_conn {
     int n_answers; /* complete ones */
     int status;
-    bool streaming;
+    bool streaming, cut;
     char out[MAX_OUT]; /* the body, or all events */
     size_t len;
     void (*gone)(void *ctx);
@@ -87,6 +88,13 @@ void http_conn_stream_end(http_conn *c)
     c->n_answers++;
 }
 
+void http_conn_stream_cut(http_conn *c)
+{
+    assert_true(c->streaming);
+    c->n_answers++;
+    c->cut = true;
+}
+
 /*
  * The service.
  */
@@ -95,6 +103,7 @@ struct model_service {
     size_t n_jobs;
     size_t refuse_at; /* this submit says queue_full; SIZE_MAX = none */
     size_t n_cancelled, n_stopped, n_paused, n_continued;
+    const char *digest; /* NULL = it tells none */
 };
 struct models {
     model_service service;
@@ -121,6 +130,7 @@ model_service *models_find(models *m, const char *name)
 void service_read(const model_service *s, service_info *out)
 {
     memset(out, 0, sizeof *out); /* its model says nothing of sampling */
+    snprintf(out->model.digest, sizeof out->model.digest, "%s", s->digest ? s->digest : "");
 }
 
 const char *service_id(const model_service *s)
@@ -226,8 +236,74 @@ static void close_bench(bench *b, int n_answers)
     event_base_free(b->api.base);
 }
 
+/*
+ * A taker that does what a connection would: what is said of a run is said of one with a taker too.
+ */
+static bool by_taker;
+
+static int use_taker(void **state)
+{
+    by_taker = true;
+    return 0;
+}
+
+static int use_connection(void **state)
+{
+    by_taker = false;
+    return 0;
+}
+
+static void on_answer(void *ctx, buf *body)
+{
+    bench *b = ctx;
+    http_conn_reply(&b->conn, &(http_reply){.status = 200, .body = buf_str(body), .body_len = body->len});
+    buf_release(body);
+}
+
+static void on_refuse(void *ctx, const api_fault *f)
+{
+    bench *b = ctx;
+    api_reply_fault(&b->conn, f);
+}
+
+/* NULL: it was refused, and that was told. */
+static generation_run *make_run(bench *b, const generation_route *route, const char *body, int64_t created_ms,
+                                const char *digest)
+{
+    const generation_taker taker = {on_answer, on_refuse, b};
+    const frame_sampling nothing = {0};
+    const generation_order order = {.request_id = http_conn_request_id(&b->conn),
+                                    .created_ms = created_ms,
+                                    .sampling = &nothing,
+                                    .model_digest = digest,
+                                    .service = &b->models.service};
+    generation g;
+    generation_run *r = NULL;
+    err e;
+    api_fault fault;
+    status st = route->read(body, strlen(body), 9, &g, &e);
+    if (st == ST_OK) {
+        assert_false(g.stream);
+        st = generation_run_new(&b->api, route, &order, &taker, &g, &r, &e);
+        generation_release(&g);
+    }
+    if (st != ST_OK) {
+        generation_fault_of(&b->api, 0, &e, &fault);
+        api_reply_fault(&b->conn, &fault);
+    }
+    return r;
+}
+
 static void start(bench *b, const generation_route *route, const char *body)
 {
+    if (by_taker && !strstr(body, "\"stream\":true")) {
+        generation_run *r = make_run(b, route, body, b->clock.wall_ms, "");
+        if (r) {
+            assert_null(b->conn.gone);
+            generation_run_begin(r);
+        }
+        return;
+    }
     generation_run_start(&b->api, route, &b->conn, KEYS_ANONYMOUS, NULL, body, strlen(body));
 }
 
@@ -621,6 +697,8 @@ static void test_no_memory(void **state)
                 assert_string_equal(b.conn.out, want.out);
             } else {
                 assert_true(b.conn.streaming || b.conn.status == 503);
+                /* it says so, or its connection does */
+                assert_true(!b.conn.streaming || b.conn.cut || strstr(b.conn.out, "\"error\"") != NULL);
             }
             assert_true(looks_whole || !all_there);
             close_bench(&b, 1);
@@ -787,9 +865,108 @@ static void test_session_no_memory(void **state)
     }
 }
 
+#define BODY "{\"prompt\":\"ab\",\"seed\":4,\"hearth\":{\"deadline_ms\":5000}}"
+
+static request_entry *entry_of(bench *b)
+{
+    return request_table_find(b->api.requests, 0, http_conn_request_id(&b->conn));
+}
+
+/* Nothing is asked of the service before it begins, and nothing is told when it is dropped, before or after that. */
+static void test_dropped(void **state)
+{
+    for (int begun = 0; begun <= 1; begun++) {
+        bench b;
+        open_bench(&b);
+        generation_run *r = make_run(&b, &completions, BODY, b.clock.wall_ms, "");
+        assert_non_null(r);
+        assert_int_equal(b.models.service.n_jobs, 0);
+        assert_int_equal(entry_of(&b)->state, REQUEST_QUEUED);
+        if (begun) {
+            generation_run_begin(r);
+            say(&b, 0, ACCEPTED);
+            say(&b, 0, TOKEN);
+        }
+        generation_run_drop(r);
+        assert_int_equal(b.models.service.n_cancelled, begun);
+        close_bench(&b, 0);
+    }
+}
+
+/* DELETE before it begins: it ends with nothing when it does. */
+static void test_stopped_before(void **state)
+{
+    bench b;
+    open_bench(&b);
+    generation_run *r = make_run(&b, &completions, BODY, b.clock.wall_ms, "");
+    entry_of(&b)->cancel(entry_of(&b)->ctx);
+    assert_int_equal(b.conn.n_answers, 0);
+    generation_run_begin(r);
+    assert_int_equal(b.models.service.n_jobs, 0);
+    assert_int_equal(b.conn.status, 200);
+    assert_int_equal(count(b.conn.out, "\"finish\":\"cancelled\""), 1);
+    close_bench(&b, 1);
+}
+
+/* A run that is begun again is as old as it is: its `now`, what its answer says, how much of its time is left. */
+static void test_begun_again(void **state)
+{
+    static const struct {
+        int64_t age_ms;
+        uint64_t left_ms;
+    } rows[] = {{0, 5000}, {3000, 2000}, {5000, 0}, {1000000, 0}, {-1000000, 5000}};
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        bench b;
+        char now[64], created[64];
+        open_bench(&b);
+        int64_t then = b.clock.wall_ms - rows[i].age_ms;
+        generation_run_begin(make_run(&b, &completions, BODY, then, ""));
+        service_job *j = b.models.service.jobs[0];
+        assert_int_equal(j->deadline_ns, b.clock.now_ns + rows[i].left_ms * 1000000);
+        snprintf(now, sizeof now, "\"now\":%lld", (long long)then);
+        snprintf(created, sizeof created, "\"created\":%lld", (long long)(then / 1000));
+        assert_non_null(strstr(buf_str(&j->line), now));
+        say(&b, 0, ACCEPTED);
+        say(&b, 0, DONE);
+        assert_non_null(strstr(b.conn.out, created));
+        close_bench(&b, 1);
+    }
+}
+
+/* The worker's file is another one than the order says: no token of it is taken. Without a digest it is believed. */
+static void test_other_model(void **state)
+{
+    static const struct {
+        const char *asked, *there;
+        bool runs;
+    } rows[] = {{"ab", "ab", true}, {"ab", "cd", false}, {"", "cd", true}, {"ab", "", true}};
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        bench b;
+        open_bench(&b);
+        b.models.service.digest = rows[i].there;
+        generation_run_begin(make_run(&b, &completions, BODY, b.clock.wall_ms, rows[i].asked));
+        say(&b, 0, ACCEPTED);
+        say(&b, 0, DONE);
+        assert_int_equal(b.conn.status, rows[i].runs ? 200 : 503);
+        assert_int_equal(count(b.conn.out, "model_changed"), !rows[i].runs);
+        close_bench(&b, 1);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_to_the_end, use_taker, use_connection),
+        cmocka_unit_test_setup_teardown(test_echo, use_taker, use_connection),
+        cmocka_unit_test_setup_teardown(test_stopped, use_taker, use_connection),
+        cmocka_unit_test_setup_teardown(test_fails, use_taker, use_connection),
+        cmocka_unit_test_setup_teardown(test_refused_submit, use_taker, use_connection),
+        cmocka_unit_test_setup_teardown(test_deadline, use_taker, use_connection),
+        cmocka_unit_test_setup_teardown(test_no_memory, use_taker, use_connection),
+        cmocka_unit_test(test_dropped),
+        cmocka_unit_test(test_stopped_before),
+        cmocka_unit_test(test_begun_again),
+        cmocka_unit_test(test_other_model),
         cmocka_unit_test(test_to_the_end),
         cmocka_unit_test(test_echo),
         cmocka_unit_test(test_gone),

@@ -136,7 +136,7 @@ static inline bool same_request(const wire_request *a, const wire_request *b)
            a->top_logprobs == b->top_logprobs && a->prompt_logprobs == b->prompt_logprobs &&
            a->deadline_ms == b->deadline_ms && a->progress == b->progress && a->priority == b->priority &&
            a->repetition_guard == b->repetition_guard && a->from == b->from && a->count == b->count &&
-           same_string(a->name, b->name) && a->attach_bytes == b->attach_bytes &&
+           same_string(a->name, b->name) && a->attach_bytes == b->attach_bytes && a->pages == b->pages &&
            same_resume(a->resume, b->resume);
 }
 

@@ -499,6 +499,18 @@ static void test_stats(void **state)
     buf_release(&b);
 }
 
+static void test_kv_limit(void **state)
+{
+    buf b = {0};
+    assert_int_equal(frame_put_kv_limit(&b, ID, &(frame_kv_limit){.pages = UINT64_MAX, .pages_used = 3}),
+                     ST_OK);
+    frame f = read_back(&b, "{\"id\":\"r\",\"kv_limit\":{\"pages\":18446744073709551615,\"pages_used\":3}}\n",
+                        FRAME_KV_LIMIT);
+    assert_true(f.kv_limit.pages == UINT64_MAX && f.kv_limit.pages_used == 3);
+    frame_release(&f);
+    buf_release(&b);
+}
+
 /* Whole frames that are fine; each field of each is then taken out or given a wrong value. */
 static const struct {
     const char *line;
@@ -551,6 +563,7 @@ static const struct {
      "id saved session_id name tokens"},
     {"{\"id\":\"r\",\"restored\":{\"session_id\":\"s\",\"name\":\"n\",\"tokens\":100}}",
      "id restored session_id name tokens"},
+    {"{\"id\":\"r\",\"kv_limit\":{\"pages\":9,\"pages_used\":4}}", "id kv_limit pages pages_used"},
     {"{\"id\":\"r\",\"dropped\":{\"session_id\":\"s\",\"name\":\"n\",\"tokens\":100}}",
      "id dropped session_id name tokens"},
 };
@@ -831,6 +844,7 @@ int main(void)
         cmocka_unit_test(test_answers),
         cmocka_unit_test(test_extents),
         cmocka_unit_test(test_stats),
+        cmocka_unit_test(test_kv_limit),
         cmocka_unit_test(test_every_field_is_needed),
         cmocka_unit_test(test_refuses_prompt_ids),
         cmocka_unit_test(test_refuses),

@@ -12,7 +12,7 @@ import unittest
 
 import worker_client
 
-MODULES = ["cases_start", "cases_lines", "cases_request", "cases_reply", "cases_session", "cases_end", "cases_cancel",
+MODULES = ["cases_start", "cases_lines", "cases_request", "cases_reply", "cases_session", "cases_end", "cases_cancel", "cases_states",
            "cases_mux", "cases_kept", "cases_store", "cases_purity"]
 
 
