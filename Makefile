@@ -1,7 +1,7 @@
 # The door: meson does the work. BUILD folders are build/<kind>.
 MESON_RELEASE = --buildtype=release -Db_ndebug=true
 THREADED = $(foreach s,base engine worker serve,--suite $(s))
-.PHONY: run test bench bench-peers asan tsan fuzz simulate mutants install format clean build
+.PHONY: run test bench bench-peers asan tsan fuzz simulate chaos mutants install format clean build
 
 run: build
 	@tools/first-run.sh build/release
@@ -39,6 +39,11 @@ simulate:
 	@tools/install-deps.sh test
 	@tools/build.sh debug --buildtype=debugoptimized
 	@build/debug/tests/sim/sim $(addprefix --seed ,$(SEED)) --seconds 80 && HEARTH_ROOT=. build/debug/tests/sim/sim_ember $(addprefix --seed ,$(SEED)) --seconds 60
+
+chaos:
+	@tools/install-deps.sh test
+	@tools/build.sh debug --buildtype=debugoptimized
+	@tests/chaos/chaos_main.py --build build/debug $(foreach w,$(WITHOUT),--without $(w)) $(addprefix --seconds ,$(SECONDS)) $(addprefix --seed ,$(SEED))
 
 mutants:
 	@tests/sim/mutants.py

@@ -48,6 +48,10 @@ static void run_free(generation_run *r)
     sse_release(&r->sse);
     buf_release(&r->request);
     mem_free(r->told);
+    if (r->asked) {
+        generation_release(r->asked);
+        mem_free(r->asked);
+    }
     if (r->timer) {
         event_free(r->timer);
     }
@@ -433,6 +437,33 @@ static uint64_t deadline_of(const generation_run *r, const generation *g)
     return g->deadline_ms ? r->created_ns + left * RUN_NS_PER_MS : 0;
 }
 
+/* The model is known now, and with it what it says of sampling. */
+static status complete_line(void *ctx, const service_model *m)
+{
+    run_choice *c = ctx;
+    generation_run *r = c->run;
+    generation_adopt_sampling(r->asked, &m->sampling);
+    r->temperature = r->asked->common.temperature;
+    r->top_p = r->asked->common.top_p;
+    buf_reset(&c->job.line);
+    return generation_put_line(r->asked, (size_t)(c - r->choices), c->job.id, &c->job.line, NULL);
+}
+
+/* The rest of g is the run's from here on. */
+static status keep_asked(generation_run *r, generation *g, err *e)
+{
+    r->asked = mem_calloc(1, sizeof *r->asked);
+    if (!r->asked) {
+        return err_set(e, ST_NOMEM, NULL, "out of memory");
+    }
+    *r->asked = *g;
+    *g = (generation){0};
+    for (size_t i = 0; i < r->n_choices; i++) {
+        r->choices[i].job.complete = complete_line;
+    }
+    return ST_OK;
+}
+
 static status make_lines(generation_run *r, const generation *g, const char *job_name, err *e)
 {
     status st = ST_OK;
@@ -532,7 +563,9 @@ static status make_run(const api_context *api, const generation_route *route, co
                        http_conn *c, const generation_taker *taker, generation *g, generation_run **out,
                        err *e)
 {
-    generation_adopt_sampling(g, order->sampling);
+    if (order->sampling) {
+        generation_adopt_sampling(g, order->sampling);
+    }
     generation_run *r = mem_calloc(1, sizeof *r + generation_n_choices(g) * sizeof r->choices[0]);
     if (!r) {
         return err_set(e, ST_NOMEM, NULL, "out of memory");
@@ -545,6 +578,9 @@ static status make_run(const api_context *api, const generation_route *route, co
     r->entry.key = order->key;
     request_table_add(api->requests, &r->entry);
     status st = fill(r, order, g, e);
+    if (st == ST_OK && !order->sampling) {
+        st = keep_asked(r, g, e);
+    }
     if (st == ST_OK) {
         *out = r;
     } else {
@@ -595,7 +631,6 @@ static status read_run(const api_context *api, const generation_route *route, ht
     generation_order order = {.key = key,
                               .request_id = http_conn_request_id(c),
                               .created_ms = clock_wall_ms(api->clock),
-                              .sampling = &info.model.sampling,
                               .model_digest = ""};
     status st = generation_draw_seed(&seed, e);
     st = st == ST_OK ? route->read(body, len, seed, &g, e) : st;
@@ -606,6 +641,7 @@ static status read_run(const api_context *api, const generation_route *route, ht
                                                  : e->code;
     if (st == ST_OK) {
         service_read(order.service, &info);
+        order.sampling = info.known ? &info.model.sampling : NULL;
         st = make_run(api, route, &order, c, NULL, &g, out, e);
     }
     generation_release(&g);

@@ -18,7 +18,7 @@
  * end with ST_WORKER_CRASHED. After a death by the worker's own fault those that it is suspected of go one at a time, and
  * one that is with a worker when the next one dies so, ends with ST_WORKER_CRASHED (blame). A worker that cannot be
  * started ends those that no worker has had. A load belongs to the daemon: it goes on when the client that asked has
- * left. No callback is called from inside service_submit, _cancel, _stop, _pause or _read.
+ * left. No callback but `complete` is called from inside service_submit, _cancel, _stop, _pause or _read.
  *
  * Loop thread only. Limits: service_limits. All times are on the clock of the config.
  */
@@ -46,6 +46,7 @@ typedef struct model_service model_service;
 struct held_bytes;
 struct status_snapshot; /* wire/status_page.h */
 struct service_entry;
+struct service_model;
 
 typedef struct service_job {
     /* The owner's: set before submit, whole until the job has ended. */
@@ -61,9 +62,13 @@ typedef struct service_job {
         deadline_ns; /* 0 = none. The service watches it while the job waits (on_lost ST_TIMEOUT), and that
                              of a light one always; of the others the worker does */
     bool light;
-    bool resend;    /* a light one that changes nothing: it may be sent to another worker if the first one dies */
+    bool
+        resend; /* a light one that changes nothing: it may be sent to another worker if the first one dies */
     uint64_t order; /* jobs of the same one are sent in the order of their submission, also again; 0 = none */
     int32_t priority; /* the request's */
+    /* Of a job whose line depends on the model, submitted while none is known: makes `line` anew. Called once, before it is
+     * sent for the first time, and must do nothing else. NULL = the line is as it has to be. */
+    status (*complete)(void *ctx, const struct service_model *m);
     /* The last one is FRAME_DONE or FRAME_ERROR, or the answer of an op. */
     void (*on_frame)(void *ctx, const frame *f);
     /* ST_WORKER_CRASHED, ST_LOAD_FAILED, ST_MODEL_CHANGED, ST_DRAINING, ST_TIMEOUT, ST_CANCELLED (service_stop) or
@@ -75,7 +80,7 @@ typedef struct service_job {
 } service_job;
 
 typedef struct service_limits {
-    size_t max_waiting; /* jobs; as many light ones, waiting or not, beside them */
+    size_t max_waiting;       /* jobs; as many light ones, waiting or not, beside them */
     size_t max_waiting_bytes; /* of their lines, and of those that are kept while they are with the worker */
     size_t max_light_bytes;   /* of light ones: generations wait while the worker tokenises them */
     uint64_t stall_ms;        /* without any counter of the status page moving while there is work */
@@ -120,18 +125,18 @@ typedef struct service_info {
     const char *id; /* borrowed */
     bool known;     /* a worker has been ready: `model` is true */
     service_model model;
-    pid_t pid;        /* 0 = no process */
-    size_t n_waiting; /* to be sent, or sent again; the light ones not */
+    pid_t pid;            /* 0 = no process */
+    size_t n_waiting;     /* to be sent, or sent again; the light ones not */
     size_t waiting_bytes; /* lines, of those that are with the worker too */
     size_t n_light;       /* light ones, waiting or with the worker */
     size_t n_with_worker; /* unfinished, those given up included, the light ones not */
     uint64_t n_deaths[WORKER_CAUSE_COUNT];
-    uint64_t n_starts;    /* processes started, the first included */
-    uint64_t n_cancelled; /* jobs ended by service_cancel or stopped */
+    uint64_t n_starts;                    /* processes started, the first included */
+    uint64_t n_cancelled;                 /* jobs ended by service_cancel or stopped */
     uint64_t n_resumed, n_resumed_tokens; /* generations sent again; the tokens that they had */
     uint64_t n_blamed;                    /* jobs ended for a worker's death */
-    double job_s;         /* mean time of recent jobs with the worker, 0 = unknown */
-    char failure[384];    /* of the last death, "" = none yet */
+    double job_s;                         /* mean time of recent jobs with the worker, 0 = unknown */
+    char failure[384];                    /* of the last death, "" = none yet */
 } service_info;
 
 /* Does not start a worker. */

@@ -275,7 +275,8 @@ static void on_event(struct bufferevent *bev, short what, void *ctx)
     worker_conn *c = ctx;
     if (bev == c->from) {
         lose(c);
-    } else if (!c->write_failed) { /* it has ended, or is about to: what it still says is read, then EOF comes */
+    } else if (
+        !c->write_failed) { /* it has ended, or is about to: what it still says is read, then EOF comes */
         c->write_failed = true;
         if (!evtimer_pending(c->losing, NULL)) {
             call_soon(c, CONN_DRAIN_S);
@@ -308,7 +309,8 @@ static bool open_pipes(worker_conn *c, const worker_proc *p)
 
 status worker_conn_start(worker_conn *c, err *e)
 {
-    worker_proc_options opt = {.argv = c->cfg.argv, .status_fd = -1};
+    bool more = c->cfg.more && c->cfg.more[0] != '\0';
+    worker_proc_options opt = {.argv = c->cfg.argv, .more = more ? c->cfg.more : NULL, .status_fd = -1};
     worker_proc p;
     status_page *page;
     status st = status_page_create(&opt.status_fd, &page, e);

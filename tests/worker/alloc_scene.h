@@ -46,12 +46,17 @@ static const scene_line scene[] = {
     {"c2", SCENE_ALONE,
      "\"op\":\"chat\"," SCENE_MESSAGES ",\"reasoning\":{\"enabled\":true,\"budget\":4},\"max_new_tokens\":12,"
      "\"stop\":[\"none such\"]," SCENE_SEED},
-    {"r1", SCENE_ALONE, /* goes on where one like it stood */
-     "\"op\":\"generate\",\"prompt\":\"to be "
-     "resumed\",\"max_new_tokens\":12,\"resume\":{\"ids\":[11,256,77,168],\"seed\":7,"
-     "\"now\":1700000000000,\"prompt_digest\":"
-     "\"d0c82b9583b3539b9d550c364c35c45790b5c6698d7e0cf8d745bee2300c3c8c\"}"},
     {"k1", SCENE_CUT, "\"op\":\"kv_limit\",\"pages\":68"},
+    {"r1", SCENE_ALONE,
+     "\"op\":\"generate\",\"prompt\":\"abc\",\"max_new_tokens\":9,\"stop\":[\"none "
+     "such\"],\"resume\":{\"ids\":[100,"
+     "101],\"seed\":7,\"now\":1700000000000,\"prompt_ids\":[97,98,99],\"prompt_digest\":"
+     "\"773a485daf4881b46ab35bd333b9796a6675db90111122f2c4cb10a31b1c0359\"}"},
+    {"r2", SCENE_ALONE,
+     "\"op\":\"chat\"," SCENE_MESSAGES "," SCENE_TOOLS
+     ",\"max_new_tokens\":10,\"resume\":{\"ids\":[100,101],\"seed\":7,"
+     "\"now\":1700000000000,\"prompt_ids\":[97,98,99],\"prompt_digest\":"
+     "\"773a485daf4881b46ab35bd333b9796a6675db90111122f2c4cb10a31b1c0359\"}"},
     {"t1", SCENE_ALONE, "\"op\":\"tokenize\",\"text\":\"Some text, twice the text.\""},
     {"t2", SCENE_ALONE, "\"op\":\"detokenize\",\"ids\":[65,66,67,68,69,70]"},
     {"t3", SCENE_ALONE, "\"op\":\"count\"," SCENE_MESSAGES ",\"now\":1700000000000"},
