@@ -317,14 +317,7 @@ bool generation_read_shared(generation *g, err *e)
            read_own(g, root, e);
 }
 
-static const char *const sampling_names[FRAME_SAMPLING_COUNT] = {
-#define X(name) [FRAME_SAMPLING_##name] = #name,
-    FRAME_SAMPLING_NUMBERS(X)
-#undef X
-};
-
-/* Sets number i of r; *old is what it was. */
-static void set_sampling(wire_request *r, size_t i, double value, double *old)
+void generation_default_sampling(wire_request *r, const json *root, const frame_sampling *s)
 {
     double *const numbers[FRAME_SAMPLING_COUNT] = {[FRAME_SAMPLING_temperature] = &r->temperature,
                                                    [FRAME_SAMPLING_top_p] = &r->top_p,
@@ -333,20 +326,17 @@ static void set_sampling(wire_request *r, size_t i, double value, double *old)
                                                        &r->repetition_penalty};
     int32_t *const integers[FRAME_SAMPLING_COUNT] = {
         [FRAME_SAMPLING_top_k] = &r->top_k, [FRAME_SAMPLING_repeat_last_n] = &r->repeat_last_n};
-    *old = numbers[i] ? *numbers[i] : *integers[i];
-    if (numbers[i]) {
-        *numbers[i] = value;
-    } else {
-        *integers[i] = (int32_t)value;
-    }
-}
-
-void generation_default_sampling(wire_request *r, const json *root, const frame_sampling *s)
-{
-    double old;
+    static const char *const names[FRAME_SAMPLING_COUNT] = {
+#define X(name) [FRAME_SAMPLING_##name] = #name,
+        FRAME_SAMPLING_NUMBERS(X)
+#undef X
+    };
     for (size_t i = 0; i < FRAME_SAMPLING_COUNT; i++) {
-        if ((s->said & 1u << i) && !fields_get(root, sampling_names[i])) {
-            set_sampling(r, i, s->value[i], &old);
+        bool from_model = (s->said & 1u << i) && !fields_get(root, names[i]);
+        if (from_model && numbers[i]) {
+            *numbers[i] = s->value[i];
+        } else if (from_model) {
+            *integers[i] = (int32_t)s->value[i];
         }
     }
 }
@@ -354,29 +344,6 @@ void generation_default_sampling(wire_request *r, const json *root, const frame_
 void generation_adopt_sampling(generation *g, const frame_sampling *s)
 {
     generation_default_sampling(&g->common, json_root(g->doc), s);
-}
-
-void generation_leave_sampling(generation *g, frame_sampling *unsaid)
-{
-    wire_request of_wire = wire_request_default(g->common.op);
-    *unsaid = (frame_sampling){0};
-    for (size_t i = 0; i < FRAME_SAMPLING_COUNT; i++) {
-        if (!fields_get(json_root(g->doc), sampling_names[i])) {
-            double none;
-            set_sampling(&of_wire, i, 0, &none);
-            set_sampling(&g->common, i, none, &unsaid->value[i]);
-            unsaid->said |= 1u << i;
-        }
-    }
-}
-
-void generation_say_sampling(frame_sampling *unsaid, const frame_sampling *of_model)
-{
-    for (size_t i = 0; i < FRAME_SAMPLING_COUNT; i++) {
-        if (unsaid->said & of_model->said & 1u << i) {
-            unsaid->value[i] = of_model->value[i];
-        }
-    }
 }
 
 size_t generation_n_choices(const generation *g)

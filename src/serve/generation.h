@@ -74,10 +74,6 @@ bool generation_read_shared(generation *g, err *e);
 bool generation_read_session(generation *g, const char *header, err *e);
 /* What the body does not say of sampling is as the model says. */
 void generation_adopt_sampling(generation *g, const frame_sampling *s);
-/* Where it is not known yet what the model says: these numbers are left out of the lines, and *unsaid has the API's defaults
- * for them. Once it is known, generation_say_sampling, and wire_request_put_sampling to each line. */
-void generation_leave_sampling(generation *g, frame_sampling *unsaid);
-void generation_say_sampling(frame_sampling *unsaid, const frame_sampling *of_model);
 /* The same of a request; root NULL: of one that says nothing. */
 void generation_default_sampling(wire_request *r, const json *root, const frame_sampling *s);
 size_t generation_n_choices(const generation *g);

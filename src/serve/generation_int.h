@@ -58,8 +58,7 @@ struct generation_run {
     bool slow;                 /* the client reads too slowly */
     bool has_first;            /* a token has come */
     bool was_accepted;         /* by the worker: any choice */
-    double temperature, top_p; /* in force, once it was accepted */
-    frame_sampling unsaid;     /* what is as the model will say when there is one */
+    double temperature, top_p; /* in force */
     int32_t priority;          /* in the daemon's queue */
     size_t shown_position;     /* in the last progress comment; SIZE_MAX = none yet */
     size_t per_prompt, n_choices, n_ended;
@@ -68,6 +67,7 @@ struct generation_run {
     sse_stream sse;
     struct event *timer;
     buf request;             /* what the answer repeats of the request */
+    generation *asked;       /* where the model was not known yet: lines are made again; by mem_free */
     struct run_told *told;   /* the voice's own, by mem_free */
     struct run_echo *echoes; /* [n_choices / per_prompt] if echo */
     run_choice choices[];    /* [n_choices] */

@@ -48,6 +48,10 @@ static void run_free(generation_run *r)
     sse_release(&r->sse);
     buf_release(&r->request);
     mem_free(r->told);
+    if (r->asked) {
+        generation_release(r->asked);
+        mem_free(r->asked);
+    }
     if (r->timer) {
         event_free(r->timer);
     }
@@ -433,19 +437,31 @@ static uint64_t deadline_of(const generation_run *r, const generation *g)
     return g->deadline_ms ? r->created_ns + left * RUN_NS_PER_MS : 0;
 }
 
-/* The model is known now. */
-static status complete_line(void *ctx, const service_model *model, buf *line)
+/* The model is known now, and with it what it says of sampling. */
+static status complete_line(void *ctx, const service_model *m)
 {
-    generation_run *r = ((run_choice *)ctx)->run;
-    frame_sampling s = r->unsaid;
-    generation_say_sampling(&s, &model->sampling);
-    if (s.said & 1u << FRAME_SAMPLING_temperature) {
-        r->temperature = s.value[FRAME_SAMPLING_temperature];
+    run_choice *c = ctx;
+    generation_run *r = c->run;
+    generation_adopt_sampling(r->asked, &m->sampling);
+    r->temperature = r->asked->common.temperature;
+    r->top_p = r->asked->common.top_p;
+    buf_reset(&c->job.line);
+    return generation_put_line(r->asked, (size_t)(c - r->choices), c->job.id, &c->job.line, NULL);
+}
+
+/* The rest of g is the run's from here on. */
+static status keep_asked(generation_run *r, generation *g, err *e)
+{
+    r->asked = mem_calloc(1, sizeof *r->asked);
+    if (!r->asked) {
+        return err_set(e, ST_NOMEM, NULL, "out of memory");
     }
-    if (s.said & 1u << FRAME_SAMPLING_top_p) {
-        r->top_p = s.value[FRAME_SAMPLING_top_p];
+    *r->asked = *g;
+    *g = (generation){0};
+    for (size_t i = 0; i < r->n_choices; i++) {
+        r->choices[i].job.complete = complete_line;
     }
-    return wire_request_put_sampling(line, &s);
+    return ST_OK;
 }
 
 static status make_lines(generation_run *r, const generation *g, const char *job_name, err *e)
@@ -463,7 +479,6 @@ static status make_lines(generation_run *r, const generation *g, const char *job
         c->job.order = (uint64_t)(uintptr_t)r->session;
         c->job.on_frame = on_frame;
         c->job.on_lost = on_lost;
-        c->job.complete = r->unsaid.said != 0 ? complete_line : NULL;
         c->job.ctx = c;
         c->result.seed = g->seed + i % r->per_prompt;
         st = generation_put_line(g, i, c->job.id, &c->job.line, e);
@@ -548,14 +563,12 @@ static status make_run(const api_context *api, const generation_route *route, co
                        http_conn *c, const generation_taker *taker, generation *g, generation_run **out,
                        err *e)
 {
+    if (order->sampling) {
+        generation_adopt_sampling(g, order->sampling);
+    }
     generation_run *r = mem_calloc(1, sizeof *r + generation_n_choices(g) * sizeof r->choices[0]);
     if (!r) {
         return err_set(e, ST_NOMEM, NULL, "out of memory");
-    }
-    if (order->sampling) {
-        generation_adopt_sampling(g, order->sampling);
-    } else {
-        generation_leave_sampling(g, &r->unsaid);
     }
     r->api = api;
     r->route = route;
@@ -565,6 +578,9 @@ static status make_run(const api_context *api, const generation_route *route, co
     r->entry.key = order->key;
     request_table_add(api->requests, &r->entry);
     status st = fill(r, order, g, e);
+    if (st == ST_OK && !order->sampling) {
+        st = keep_asked(r, g, e);
+    }
     if (st == ST_OK) {
         *out = r;
     } else {

@@ -18,7 +18,7 @@
  * end with ST_WORKER_CRASHED. After a death by the worker's own fault those that it is suspected of go one at a time, and
  * one that is with a worker when the next one dies so, ends with ST_WORKER_CRASHED (blame). A worker that cannot be
  * started ends those that no worker has had. A load belongs to the daemon: it goes on when the client that asked has
- * left. No callback is called from inside service_submit, _cancel, _stop, _pause or _read.
+ * left. No callback but `complete` is called from inside service_submit, _cancel, _stop, _pause or _read.
  *
  * Loop thread only. Limits: service_limits. All times are on the clock of the config.
  */
@@ -66,8 +66,9 @@ typedef struct service_job {
         resend; /* a light one that changes nothing: it may be sent to another worker if the first one dies */
     uint64_t order; /* jobs of the same one are sent in the order of their submission, also again; 0 = none */
     int32_t priority; /* the request's */
-    /* Where the line is to be completed once the model is known: called once, before it is first sent. NULL = it is whole. */
-    status (*complete)(void *ctx, const struct service_model *model, buf *line);
+    /* Of a job whose line depends on the model, submitted while none is known: makes `line` anew. Called once, before it is
+     * sent for the first time, and must do nothing else. NULL = the line is as it has to be. */
+    status (*complete)(void *ctx, const struct service_model *m);
     /* The last one is FRAME_DONE or FRAME_ERROR, or the answer of an op. */
     void (*on_frame)(void *ctx, const frame *f);
     /* ST_WORKER_CRASHED, ST_LOAD_FAILED, ST_MODEL_CHANGED, ST_DRAINING, ST_TIMEOUT, ST_CANCELLED (service_stop) or

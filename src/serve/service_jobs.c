@@ -193,6 +193,14 @@ static uint64_t ms_left(const service_job *job, uint64_t now_ns)
 static const char timed_out[] = "the deadline has passed while the request was waiting";
 static const char no_memory[] = "out of memory";
 
+/* What was not known of the model when it was submitted is now. */
+static status complete_line(const model_service *s, service_job *job)
+{
+    status (*complete)(void *, const service_model *) = job->complete;
+    job->complete = NULL;
+    return complete ? complete(job->ctx, &s->model) : ST_OK;
+}
+
 /* What a line needs only when it is sent. */
 static status put_rest(const model_service *s, service_entry *en, uint64_t left_ms)
 {
@@ -249,16 +257,15 @@ void service_send(model_service *s, service_entry *en)
 {
     service_job *job = en->job;
     uint64_t now_ns = service_now(s), left_ms = ms_left(job, now_ns);
-    if (job->complete && job->complete(job->ctx, &s->model, &job->line) != ST_OK) {
-        service_entry_lose(s, en, ST_NOMEM, no_memory);
-        return;
-    }
-    job->complete = NULL;
-    size_t len = job->line.len;
     if (job->deadline_ns != 0 && left_ms == 0) {
         service_entry_lose(s, en, ST_TIMEOUT, timed_out);
         return;
     }
+    if (complete_line(s, job) != ST_OK) {
+        service_entry_lose(s, en, ST_NOMEM, no_memory);
+        return;
+    }
+    size_t len = job->line.len;
     if (put_rest(s, en, left_ms) != ST_OK) {
         drop_rest(&job->line, len);
         service_entry_lose(s, en, ST_NOMEM, no_memory);

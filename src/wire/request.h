@@ -56,7 +56,6 @@
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/status.h"
-#include "wire/frame.h"
 #include "wire/text.h"
 
 #define WIRE_MAX_MUX_LINE_BYTES ((size_t)8 << 20)
@@ -262,7 +261,5 @@ status wire_request_put(buf *out, const wire_request *r);
 status wire_request_put_deadline(buf *line, uint64_t ms);
 /* The same of "resume". */
 status wire_request_put_resume(buf *line, const wire_resume *r);
-/* The same of the numbers that s has. */
-status wire_request_put_sampling(buf *line, const frame_sampling *s);
 
 #endif

@@ -321,22 +321,10 @@ status wire_request_put_deadline(buf *line, uint64_t ms)
     return line_add_u64(line, "deadline_ms", ms);
 }
 
-/* What st says was appended, ",\"key\":value" behind the line of len bytes, takes the place of the line's last two. */
-static status close_line_again(buf *line, size_t len, status st)
-{
-    assert(len >= 3 && line->data[len - 2] == '}' && line->data[len - 1] == '\n');
-    if (st == ST_OK) {
-        st = buf_append_str(line, "}\n");
-    }
-    if (st == ST_OK) {
-        memmove(line->data + len - 2, line->data + len, line->len - len);
-    }
-    buf_truncate(line, st == ST_OK ? line->len - 2 : len);
-    return st;
-}
-
+/* The text of the member takes the place of the line's last two bytes. */
 status wire_request_put_resume(buf *line, const wire_resume *r)
 {
+    assert(line->len >= 3 && line->data[line->len - 2] == '}' && line->data[line->len - 1] == '\n');
     size_t len = line->len;
     json_w w;
     status st = buf_append_str(line, ",\"resume\":");
@@ -345,34 +333,12 @@ status wire_request_put_resume(buf *line, const wire_resume *r)
         put_resume(&w, r);
         st = json_w_end(&w);
     }
-    return close_line_again(line, len, st);
-}
-
-static status add_number(buf *line, const char *key, double value)
-{
-    json_w w;
-    status st = buf_append_str(line, ",\"");
-    st = st == ST_OK ? buf_append_str(line, key) : st;
-    st = st == ST_OK ? buf_append_str(line, "\":") : st;
     if (st == ST_OK) {
-        json_w_begin(&w, line);
-        json_w_f64(&w, value);
-        st = json_w_end(&w);
+        st = buf_append_str(line, "}\n");
     }
+    if (st == ST_OK) {
+        memmove(line->data + len - 2, line->data + len, line->len - len);
+    }
+    buf_truncate(line, st == ST_OK ? line->len - 2 : len);
     return st;
-}
-
-status wire_request_put_sampling(buf *line, const frame_sampling *s)
-{
-    static const char *const names[FRAME_SAMPLING_COUNT] = {
-#define X(name) [FRAME_SAMPLING_##name] = #name,
-        FRAME_SAMPLING_NUMBERS(X)
-#undef X
-    };
-    size_t len = line->len;
-    status st = ST_OK;
-    for (size_t i = 0; i < FRAME_SAMPLING_COUNT && st == ST_OK; i++) {
-        st = s->said & 1u << i ? add_number(line, names[i], s->value[i]) : ST_OK;
-    }
-    return close_line_again(line, len, st);
 }

@@ -91,13 +91,11 @@ class Served(Daemon):
 class Ask:
     """A request on a socket of its own, sent now and read when somebody wants to."""
 
-    def __init__(self, d, name, body, path="/v1/completions", small=False):
+    def __init__(self, d, name, body, path="/v1/completions", unix=None):
         self.d, self.name, self.stream = d, name, body.get("stream", False)
-        self.s = socket.socket()
-        if small:
-            self.s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self.s = socket.socket(socket.AF_UNIX if unix else socket.AF_INET)
         self.s.settimeout(PATIENCE)
-        self.s.connect(("127.0.0.1", d.port))
+        self.s.connect(unix or ("127.0.0.1", d.port))
         text = json.dumps(body)
         self.s.sendall(f"POST {path} HTTP/1.1\r\nHost: h\r\nX-Request-Id: {name}\r\nConnection: close\r\n"
                        f"Content-Length: {len(text)}\r\n\r\n{text}".encode())
@@ -120,10 +118,9 @@ class Ask:
         """(status, parsed body); of a stream (status, list of parsed events, "[DONE]" as it is)."""
         head, _, body = read_all(self.s).partition(b"\r\n\r\n")
         self.s.close()
-        status = [int(line.split()[1]) for line in head.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")][-1]
-        if b"102 Processing" in head and b"\r\n\r\n" in body:  # the answer comes behind probes
-            head, _, body = body.rpartition(b"\r\n\r\n")
-            status = int(head.split()[1])
+        while head.startswith(b"HTTP/1.1 102 "):  # a probe of one that has sent FIN
+            head, _, body = body.partition(b"\r\n\r\n")
+        status = int(head.split()[1])
         if b"chunked" in head:
             body = unchunked(body)
         if b"text/event-stream" in head:

@@ -27,9 +27,8 @@ AT_REST = ("requests_running", "requests_queued", "generations_live", "worker_ru
 class Cells:
     """A row of the matrix. Its class says how the state is made (body, begin), and how it is told (is_met, looks)."""
     options = ("-m", EMBER, "--threads", "1")
-    path = "/v1/completions"
+    path, unix = "/v1/completions", None
     some, streams = ACTS, (False, True)
-    small = False        # sockets of the targets
     with_worker = True   # a cancel is the worker's affair
     are_read = True      # what the targets say, when the daemon ends
     speaks = True        # a cut reply has text
@@ -60,7 +59,7 @@ class Cells:
         return others
 
     def begin_targets(self, d, bodies):
-        return [Ask(d, name, body, self.path, self.small) for name, body in bodies.items()]
+        return [Ask(d, name, body, self.path, self.unix) for name, body in bodies.items()]
 
     def bodies(self, acts, deadline_s):
         made = {}
@@ -190,21 +189,25 @@ class Cells:
         self.assertLessEqual(d.number("worker_tokens_prefilled_total") - before, 64)
 
     def frozen(self, deadline_s):
-        """The worker does not come back: grace, kill, respawn. Who was cancelled ends as that, and the others go on."""
+        """The worker does not come back: grace, kill, respawn. Who was cancelled ends as that, a deadline that has passed counts, and
+        the others go on."""
+        self.want  # before anything is timed
         with self.serve(0.3) as d:
-            others, targets, out = self.met(d, [a for a in self.some if a != "deadline"], deadline_s)
-            for t in targets:
-                t.leave() if t.name.startswith("leave") else self.assertEqual(t.delete()[0], 200)
-            self.assertTrue(until(lambda: all(t.about()["state"] == "gone" for t in targets if t.name.startswith("leave"))))
+            others, targets, out = self.met(d, self.some, deadline_s)
+            by = {act: [t for t in targets if t.name.startswith(act)] for act in ACTS}
+            for t in by["deadline"]:
+                time.sleep(max(0, t.sent + deadline_s + 0.05 - time.monotonic()))
+            for t in by["leave"]:
+                t.leave()
+            for t in by["delete"]:
+                self.assertEqual(t.delete()[0], 200)
+            self.assertTrue(until(lambda: all(t.about()["state"] == "gone" for t in by["leave"])))
             if self.with_worker:
                 self.assertTrue(d.logs("worker=gone", "cause=cancel_unanswered"), d.log)
                 self.assertTrue(d.logs("worker=ready", n=2), d.log)
-            for t in targets:
-                if t.name.startswith("delete"):
-                    if self.with_worker:
-                        self.check_cut(t, "cancelled", out[t.name])
-                    else:
-                        self.check_never_sent(t, "cancelled")
+            for act, finish in ("delete", "cancelled"), ("deadline", "timeout"):
+                for t in by[act]:
+                    self.check_cut(t, finish, out[t.name]) if self.with_worker else self.check_never_sent(t, finish)
             if not self.with_worker:
                 self.assertEqual(d.number("worker_deaths_total"), 0)
                 d.gate.touch()
@@ -214,7 +217,8 @@ class Cells:
             self.assertTrue(until(lambda: all(d.numbers()[k] == 0 for k in AT_REST)), {k: d.numbers()[k] for k in AT_REST})
             m = d.numbers()
             self.assertEqual((m["worker_deaths_total"], m["worker_starts_total"]), (self.with_worker, 1 + self.with_worker))
-            self.assertEqual((m["cancelled_total"], m["choices_total"]), (len(targets), len(targets) + len(others)))
+            self.assertEqual((m["cancelled_total"], m["choices_total"]),
+                             (len(by["leave"]) + len(by["delete"]), len(targets) + len(others)))
 
     @functools.cached_property
     def want(self):
@@ -328,9 +332,6 @@ class Loading(Cells, unittest.TestCase):
     """The model is not there yet; the load is nobody's of those who wait (L2)."""
     with_worker = speaks = False
 
-    def other(self, i):
-        return {**super().other(i), "top_p": 1, "top_k": 0, "min_p": 0, "repetition_penalty": 1}
-
     def serve(self, grace, *more):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
@@ -358,12 +359,17 @@ class Loading(Cells, unittest.TestCase):
 class Paused(Cells, unittest.TestCase):
     """Their clients do not read. What is not streamed is never paused."""
     streams = (True,)
-    small = True
     path = "/v1/chat/completions"
-    MANY = 1900          # tokens: more than the daemon and the sockets hold
-    deadline_s = 4.0
+    MANY = 1000          # tokens: more than the daemon and a Unix socket hold (a TCP socket holds megabytes)
+    deadline_s = 2.0
     may_go_on = 0
     are_read = False
+
+    def serve(self, grace, *more):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.unix = folder.name + "/s"
+        return super().serve(grace, "--unix", self.unix, "--host", "127.0.0.1", *more)
 
     def body(self, i):
         return {"messages": [{"role": "user", "content": "Tell me a story."}], "max_tokens": self.MANY, "ignore_eos": True, "temperature": 1,
@@ -371,9 +377,10 @@ class Paused(Cells, unittest.TestCase):
 
     def begin(self, d, bodies):
         targets = self.begin_targets(d, bodies)
+        lines = 2 * len(targets)  # the worker has read: requests, and that they are to pause
         seen, since = None, time.monotonic()
         while time.monotonic() - since < 0.3:  # none of them gets on any more
-            if seen != (seen := [t.said() for t in targets]) or not all(seen):
+            if seen != (seen := [t.said() for t in targets]) or d.number("worker_input_lines_total") < lines:
                 since = time.monotonic()
             if max(seen) >= self.MANY:
                 raise AssertionError("it is not paused")
@@ -386,7 +393,9 @@ class Paused(Cells, unittest.TestCase):
         return m["worker_running"] == n + 1
 
     def looks(self, t):
-        return t.about()["state"] == "running" and t.said() in self.stood
+        if t.said() not in self.stood:  # the sockets took more after all
+            raise Missed
+        return t.about()["state"] == "running"
 
 
 class Parked(Cells, unittest.TestCase):

@@ -24,7 +24,7 @@
 struct http_conn {
     int n_answers; /* complete ones */
     int status;
-    bool streaming;
+    bool streaming, cut;
     char out[MAX_OUT]; /* the body, or all events */
     size_t len;
     void (*gone)(void *ctx);
@@ -88,6 +88,13 @@ void http_conn_stream_end(http_conn *c)
     c->n_answers++;
 }
 
+void http_conn_stream_cut(http_conn *c)
+{
+    assert_true(c->streaming);
+    c->n_answers++;
+    c->cut = true;
+}
+
 /*
  * The service.
  */
@@ -123,7 +130,6 @@ model_service *models_find(models *m, const char *name)
 void service_read(const model_service *s, service_info *out)
 {
     memset(out, 0, sizeof *out); /* its model says nothing of sampling */
-    out->known = true;
     snprintf(out->model.digest, sizeof out->model.digest, "%s", s->digest ? s->digest : "");
 }
 
@@ -700,6 +706,8 @@ static void test_no_memory(void **state)
                 assert_string_equal(b.conn.out, want.out);
             } else {
                 assert_true(b.conn.streaming || b.conn.status == 503);
+                /* it says so, or its connection does */
+                assert_true(!b.conn.streaming || b.conn.cut || strstr(b.conn.out, "\"error\"") != NULL);
             }
             assert_true(looks_whole || !all_there);
             close_bench(&b, 1);

@@ -336,31 +336,6 @@ static void test_resume(void **state)
     buf_release(&b);
 }
 
-/* Numbers that were not known when the line was made. */
-static void test_sampling(void **state)
-{
-    frame_sampling s = {.said = 1u << FRAME_SAMPLING_temperature | 1u << FRAME_SAMPLING_top_k};
-    buf b = {0};
-    s.value[FRAME_SAMPLING_temperature] = 0.5;
-    s.value[FRAME_SAMPLING_top_k] = 40;
-    s.value[FRAME_SAMPLING_top_p] = 0.1; /* not said */
-    assert_int_equal(buf_append_str(&b, "{\"id\":\"x\",\"op\":\"generate\",\"prompt\":\"a\",\"seed\":5}\n"),
-                     ST_OK);
-    assert_int_equal(wire_request_put_sampling(&b, &s), ST_OK);
-    assert_int_equal(wire_request_put_deadline(&b, 9), ST_OK); /* the order in which the daemon does it */
-    assert_string_equal(b.data,
-                        "{\"id\":\"x\",\"op\":\"generate\",\"prompt\":\"a\",\"seed\":5,\"temperature\":0.5,"
-                        "\"top_k\":40,\"deadline_ms\":9}\n");
-    wire_request *r = decode(b.data, b.len - 1);
-    assert_true(r->temperature == 0.5 && r->top_k == 40 && r->top_p == 1 && r->deadline_ms == 9);
-    wire_request_free(r);
-    size_t len = b.len;
-    s.said = 0;
-    assert_int_equal(wire_request_put_sampling(&b, &s), ST_OK);
-    assert_int_equal(b.len, len);
-    buf_release(&b);
-}
-
 /* Without memory the buffer is as it was. */
 static void test_memory(void **state)
 {
@@ -400,8 +375,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text),         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_lines_differ), cmocka_unit_test(test_deadline),
-        cmocka_unit_test(test_resume),       cmocka_unit_test(test_sampling),
-        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_resume),       cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
