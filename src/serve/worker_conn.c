@@ -112,8 +112,7 @@ static void note_exit(worker_conn *c, int wait_status)
     bool was_noted = c->noted;
     if (!WIFSIGNALED(wait_status)) {
         snprintf(text, sizeof text, "exit status %d", WEXITSTATUS(wait_status));
-        worker_conn_note(c, WEXITSTATUS(wait_status) == WIRE_EXIT_MODEL_CHANGED ? WORKER_MODEL_CHANGED : WORKER_EXITED,
-                         text);
+        worker_conn_note(c, WORKER_EXITED, text);
         c->end = WEXITSTATUS(wait_status);
     } else {
         c->end = WTERMSIG(wait_status);

@@ -28,9 +28,6 @@
 
 #define WIRE_PROTOCOL 2
 
-/* What a worker exits with when its model's file was cut short under its mapping. */
-#define WIRE_EXIT_MODEL_CHANGED 4
-
 /* Numbers of the stats frame, all uint64_t. */
 /* clang-format off */
 #define FRAME_STATS_NUMBERS(X)                                                                               \

@@ -289,7 +289,7 @@ static status serve(worker *w, const worker_config *cfg, err *e)
                          .saved = w->loop.desk.saved,
                          .kept = w->kept};
     status st = halt_catch_signals(&w->halt, e);
-    st = st == ST_OK ? weights_gone_watch(w->model, e) : st;
+    st = st == ST_OK ? weights_gone_watch(w->model, w->page, e) : st;
     if (st == ST_OK) {
         st = preparer_new(&with, &w->bell, w->page, &w->preparer, e);
     }

@@ -20,7 +20,6 @@
 #include <stdint.h>
 
 #include "engine/instance.h"
-#include "wire/frame.h"
 
 #define WORKER_DEFAULT_SESSIONS 8
 #define WORKER_MAX_SESSIONS     1024
@@ -30,7 +29,6 @@
 #define WORKER_EXIT_OK          0   /* EOF or drain, everything answered; or shutdown */
 #define WORKER_EXIT_LOAD_FAILED 1   /* after one error frame with code load_failed */
 #define WORKER_EXIT_BROKEN      2   /* threads, descriptors or memory for frames could not be had: logged */
-#define WORKER_EXIT_MODEL_CHANGED WIRE_EXIT_MODEL_CHANGED /* the file of the weights was cut short under their mapping */
 #define WORKER_EXIT_SIGINT      130 /* 128 + SIGINT */
 #define WORKER_EXIT_OUTPUT_GONE 141 /* 128 + SIGPIPE */
 #define WORKER_EXIT_SIGTERM     143 /* 128 + SIGTERM */

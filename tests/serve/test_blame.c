@@ -12,15 +12,15 @@ static void own_fault(void **state)
         int end;
         bool own;
     } rows[] = {
-        {WORKER_KILLED, SIGSEGV, true},  {WORKER_KILLED, SIGBUS, true},   {WORKER_KILLED, SIGILL, true},
-        {WORKER_KILLED, SIGFPE, true},   {WORKER_KILLED, SIGABRT, true},  {WORKER_KILLED, SIGSYS, true},
-        {WORKER_KILLED, SIGPIPE, true},  {WORKER_KILLED, SIGKILL, false}, {WORKER_KILLED, SIGTERM, false},
-        {WORKER_KILLED, SIGINT, false},  {WORKER_KILLED, SIGHUP, false},  {WORKER_EXITED, 0, true},
-        {WORKER_EXITED, 2, true},        {WORKER_EXITED, 141, true}, /* 128 + SIGPIPE */
-        {WORKER_EXITED, 143, false}, /* 128 + SIGTERM: it was asked to */
-        {WORKER_EXITED, 130, false},     {WORKER_BROKEN, 0, true},        {WORKER_STALLED, 0, true},
-        {WORKER_DEAF, 0, false},         {WORKER_OOM_KILLED, 0, false},   {WORKER_LOAD_FAILED, 0, false},
-        {WORKER_MODEL_CHANGED, 0, false}, {WORKER_NOT_STARTED, 0, false}, {WORKER_NO_MEMORY, 0, false},
+        {WORKER_KILLED, SIGSEGV, true},   {WORKER_KILLED, SIGBUS, true},   {WORKER_KILLED, SIGILL, true},
+        {WORKER_KILLED, SIGFPE, true},    {WORKER_KILLED, SIGABRT, true},  {WORKER_KILLED, SIGSYS, true},
+        {WORKER_KILLED, SIGPIPE, true},   {WORKER_KILLED, SIGKILL, false}, {WORKER_KILLED, SIGTERM, false},
+        {WORKER_KILLED, SIGINT, false},   {WORKER_KILLED, SIGHUP, false},  {WORKER_EXITED, 0, true},
+        {WORKER_EXITED, 2, true},         {WORKER_EXITED, 141, true}, /* 128 + SIGPIPE */
+        {WORKER_EXITED, 143, false},                                  /* 128 + SIGTERM: it was asked to */
+        {WORKER_EXITED, 130, false},      {WORKER_BROKEN, 0, true},        {WORKER_STALLED, 0, true},
+        {WORKER_DEAF, 0, false},          {WORKER_OOM_KILLED, 0, false},   {WORKER_LOAD_FAILED, 0, false},
+        {WORKER_MODEL_CHANGED, 0, false}, {WORKER_NOT_STARTED, 0, false},  {WORKER_NO_MEMORY, 0, false},
         {WORKER_STOPPED, 0, false},
     };
     unsigned seen = 0;
@@ -37,7 +37,8 @@ static void own_fault(void **state)
  * marked, 'F' fails.
  */
 typedef struct row {
-    const char *requests, *step, *prepares, *attends; /* letters of those on the page; '?' is a hash of nobody */
+    const char *requests, *step, *prepares,
+        *attends; /* letters of those on the page; '?' is a hash of nobody */
     const char *verdicts;
 } row;
 

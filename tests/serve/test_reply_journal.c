@@ -136,9 +136,11 @@ static void what_the_next_worker_is_told(void **state)
         const char *line;
     } rows[] = {
         {"", false, "{\"id\":\"a\"}\n"},
-        {"A", false, "{\"id\":\"a\",\"resume\":{\"ids\":[],\"seed\":5,\"now\":77,\"prompt_digest\":\"" DIGEST "\"}}\n"},
+        {"A", false,
+         "{\"id\":\"a\",\"resume\":{\"ids\":[],\"seed\":5,\"now\":77,\"prompt_digest\":\"" DIGEST "\"}}\n"},
         {"Aac-!A-b", false,
-         "{\"id\":\"a\",\"resume\":{\"ids\":[0,2,1],\"seed\":5,\"now\":77,\"prompt_digest\":\"" DIGEST "\"}}\n"},
+         "{\"id\":\"a\",\"resume\":{\"ids\":[0,2,1],\"seed\":5,\"now\":77,\"prompt_digest\":\"" DIGEST
+         "\"}}\n"},
         {"a", true,
          "{\"id\":\"a\",\"resume\":{\"ids\":[0],\"seed\":5,\"now\":77,\"prompt_digest\":\"" DIGEST
          "\",\"prompt_ids\":[7,8,9]}}\n"},
