@@ -396,22 +396,29 @@ static status watch(sequence *s, gen_moment when, const buf *text)
     return s->sink.watch ? s->sink.watch(s->sink.ctx, when, buf_str(text), text->len, &s->verdict) : ST_OK;
 }
 
+/* As sealed. What is not computed yet never will be: of a reply that was over when it came that may be its prompt. */
+static void end_sealed(sequence *s, uint64_t now_ns)
+{
+    s->reused = s->n_prompt - s->prefilled;
+    end(s, now_ns);
+}
+
 void sequence_cut(sequence *s, uint64_t now_ns)
 {
     if (is_sealed(s)) {
-        s->reused = s->n_prompt - s->prefilled; /* what is not computed yet never will be */
-    } else {
-        finish_causes c = {.deadline = sequence_overdue(s, now_ns), .cancelled = sequence_cancelled(s)};
-        status st = reply_flush(s);
-        if (st == ST_OK) {
-            st = watch(s, GEN_CUT, &s->tail);
-        }
-        if (st != ST_OK) {
-            fail_status(s, st);
-            return;
-        }
-        s->sealed = finish_of(&c);
+        end_sealed(s, now_ns);
+        return;
     }
+    finish_causes c = {.deadline = sequence_overdue(s, now_ns), .cancelled = sequence_cancelled(s)};
+    status st = reply_flush(s);
+    if (st == ST_OK) {
+        st = watch(s, GEN_CUT, &s->tail);
+    }
+    if (st != ST_OK) {
+        fail_status(s, st);
+        return;
+    }
+    s->sealed = finish_of(&c);
     end(s, now_ns);
 }
 
@@ -425,7 +432,7 @@ void sequence_fail_step(sequence *s, const err *e, uint64_t now_ns)
 {
     if (is_sealed(s)) {
         s->session->dirty = true;
-        end(s, now_ns);
+        end_sealed(s, now_ns);
         return;
     }
     sequence_fail(s, e);

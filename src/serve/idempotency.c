@@ -1,4 +1,4 @@
-#include "serve/idempotency.h"
+#include "serve/idempotency_int.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -11,51 +11,8 @@
 #include "wire/errors.h"
 
 #define TICK_S    1
-#define PAUSE_NS  ((uint64_t)2000000000)
-#define NEVER_NS  UINT64_MAX /* in this process's life: the next start will see */
 #define FIELD     "idempotency-key"
 #define WANT_NAME "1 to 255 visible ASCII characters"
-
-typedef struct waiter {
-    struct promise *of;
-    http_conn *conn; /* borrowed, until it is answered or gone */
-    bool is_first;   /* the run was made for it */
-    struct waiter *prev, *next;
-} waiter;
-
-/* At most one of these is under way: a write or read of the journal, a run. */
-typedef struct promise {
-    idempotency *d;
-    journal_entry *entry; /* borrowed; NULL = it is gone */
-    waiter *waiters;      /* owned */
-    generation_run *run;  /* its own owner; NULL = none */
-    bool again;           /* begun from what the journal holds */
-    bool counted;         /* in n_recovering */
-    size_t n_asking;      /* bytes of its run, which waits for the journal */
-    int http_status;
-    buf body; /* owned: an answer on its way into the journal */
-    struct promise *prev, *next;
-} promise;
-
-struct idempotency {
-    idempotency_config cfg;
-    struct event *tick; /* owned */
-    promise *promises;  /* owned: list */
-    size_t n_recovering;
-    size_t asking_bytes; /* of all promises */
-    bool put_off;        /* some are to be tried again */
-    bool looking;        /* one that is begun again is being read */
-    bool held_up;        /* a queue is full: until one of those begun again has ended */
-    bool started, draining;
-    idempotency_counts counts;
-};
-
-static void pump(idempotency *d);
-
-static uint64_t now_ns(const idempotency *d)
-{
-    return clock_mono_ns(d->cfg.api->clock);
-}
 
 /*
  * Clients.
@@ -104,7 +61,7 @@ static void answer_waiters(promise *p, int http_status, const char *text, size_t
     }
 }
 
-static void refuse_waiters(promise *p, const api_fault *f)
+void promise_refuse(promise *p, const api_fault *f)
 {
     while (p->waiters) {
         api_reply_fault(p->waiters->conn, f);
@@ -129,7 +86,7 @@ static void fault_of_journal(api_fault *f, const err *e)
 /*
  * Promises.
  */
-static promise *promise_new(idempotency *d)
+promise *promise_new(idempotency *d)
 {
     promise *p = mem_calloc(1, sizeof *p);
     if (p) {
@@ -143,7 +100,7 @@ static promise *promise_new(idempotency *d)
     return p;
 }
 
-static void promise_free(promise *p)
+void promise_free(promise *p)
 {
     idempotency *d = p->d;
     *(p->prev ? &p->prev->next : &d->promises) = p->next;
@@ -160,7 +117,7 @@ static void promise_free(promise *p)
 }
 
 /* The last thing that happens to it. */
-static void promise_end(promise *p)
+void promise_end(promise *p)
 {
     idempotency *d = p->d;
     bool counted = p->counted;
@@ -168,19 +125,12 @@ static void promise_end(promise *p)
     promise_free(p);
     if (counted) {
         d->held_up = false;
-        pump(d);
+        promises_pump(d);
     }
 }
 
-/* One that is begun again has been read, and begun or not. */
-static void looked(idempotency *d)
-{
-    d->looking = false;
-    pump(d);
-}
-
 /* The key is free. */
-static void drop_entry(promise *p)
+void promise_drop_entry(promise *p)
 {
     if (p->entry) {
         journal_drop(p->d->cfg.journal, p->entry);
@@ -189,10 +139,10 @@ static void drop_entry(promise *p)
 }
 
 /* It stays unanswered; one that was there at the start is tried again after not_before_ns. */
-static void put_off(promise *p, uint64_t not_before_ns)
+void promise_put_off(promise *p, uint64_t not_before_ns)
 {
-    bool retry = p->entry->found && not_before_ns != NEVER_NS;
-    p->entry->not_before_ns = retry ? not_before_ns : NEVER_NS;
+    bool retry = p->entry->found && not_before_ns != PROMISE_NEVER_NS;
+    p->entry->not_before_ns = retry ? not_before_ns : PROMISE_NEVER_NS;
     p->d->put_off = p->d->put_off || retry;
 }
 
@@ -204,7 +154,7 @@ static void on_kept(void *ctx, status st)
 {
     promise *p = ctx;
     if (st != ST_OK) {
-        put_off(p, NEVER_NS);
+        promise_put_off(p, PROMISE_NEVER_NS);
     }
     answer_waiters(p, p->http_status, buf_str(&p->body), p->body.len);
     promise_end(p);
@@ -220,9 +170,9 @@ static void keep_answer(promise *p, int http_status)
         return;
     }
     if (st == ST_CAPACITY) { /* it never can be kept */
-        drop_entry(p);
+        promise_drop_entry(p);
     } else {
-        put_off(p, NEVER_NS);
+        promise_put_off(p, PROMISE_NEVER_NS);
     }
     answer_waiters(p, http_status, buf_str(&p->body), p->body.len);
     promise_end(p);
@@ -249,7 +199,7 @@ static bool may_pass(const api_fault *f)
            (f->http_status == 503 && is_fault(f, ST_INTERNAL));
 }
 
-static void settle_fault(promise *p, const api_fault *f)
+void promise_settle(promise *p, const api_fault *f)
 {
     if (is_fault(f, ST_MODEL_CHANGED)) {
         api_fault final = *f;
@@ -260,13 +210,13 @@ static void settle_fault(promise *p, const api_fault *f)
         }
     }
     if (is_fault(f, ST_DRAINING)) {
-        put_off(p, NEVER_NS);
+        promise_put_off(p, PROMISE_NEVER_NS);
     } else if (p->again && may_pass(f)) {
-        put_off(p, now_ns(p->d) + PAUSE_NS);
+        promise_put_off(p, clock_mono_ns(p->d->cfg.api->clock) + PROMISE_PAUSE_NS);
     } else {
-        drop_entry(p);
+        promise_drop_entry(p);
     }
-    refuse_waiters(p, f);
+    promise_refuse(p, f);
     if (p->counted && is_fault(f, ST_QUEUE_FULL)) {
         p->d->held_up = p->d->put_off = true;
         p->entry->not_before_ns = 0;
@@ -280,113 +230,12 @@ static void on_refuse(void *ctx, const api_fault *f)
 {
     promise *p = ctx;
     p->run = NULL;
-    settle_fault(p, f);
+    promise_settle(p, f);
 }
 
-static generation_taker taker_of(promise *p)
+generation_taker promise_taker(promise *p)
 {
     return (generation_taker){.answer = on_answer, .refuse = on_refuse, .ctx = p};
-}
-
-/*
- * Again.
- */
-static const generation_route *find_route(const idempotency *d, const char *path)
-{
-    for (size_t i = 0; i < d->cfg.n_routes; i++) {
-        if (strcmp(d->cfg.routes[i]->path, path) == 0) {
-            return d->cfg.routes[i];
-        }
-    }
-    return NULL;
-}
-
-/* ST_MODEL_CHANGED and what making a run says; else what says that nobody can have it any more. */
-static status make_again(promise *p, const idempotency_order *o, err *e)
-{
-    const api_context *api = p->d->cfg.api;
-    const generation_route *route = find_route(p->d, o->route);
-    generation_order order = {.request_id = o->request_id,
-                              .created_ms = p->entry->created_ms,
-                              .sampling = o->model_digest[0] ? &o->sampling : NULL, /* it was not known */
-                              .model_digest = o->model_digest,
-                              .service = o->model[0] ? models_find(api->models, o->model) : NULL};
-    const generation_taker taker = taker_of(p);
-    generation g;
-    if (!route || !keys_index(api->keys, p->entry->owner, p->entry->owner_len, &order.key)) {
-        return err_set(e, ST_BAD_REQUEST, NULL, "nobody can have the answer any more");
-    }
-    if (!order.service || o->numerics != p->d->cfg.numerics) {
-        return err_set(e, ST_MODEL_CHANGED, NULL, "the model %.64s is %s", o->model,
-                       order.service ? "computed in another way now" : "not here any more");
-    }
-    status st = route->read(o->body, o->body_len, o->seed, &g, e);
-    if (st != ST_OK) {
-        return st;
-    }
-    st = generation_read_session(&g, o->session, e)
-             ? generation_run_new(api, route, &order, &taker, &g, &p->run, e)
-             : e->code;
-    generation_release(&g);
-    return st;
-}
-
-/* A request that takes the daemon with it must not do so for ever. */
-static bool may_begin(promise *p)
-{
-    if (p->entry->begun) {
-        return true;
-    }
-    if (p->entry->n_begun >= IDEMPOTENCY_MAX_STARTS) {
-        log_emit(LOG_WARN, "journal", "event=given_up starts=%u", p->entry->n_begun);
-        return false;
-    }
-    journal_begun(p->d->cfg.journal, p->entry);
-    return true;
-}
-
-static void begin_again(promise *p, status st, const char *text, size_t len)
-{
-    idempotency_order o = {0};
-    api_fault fault;
-    err e;
-    st = st == ST_OK ? idempotency_order_get(text, len, &o) : st;
-    if (st == ST_BAD_FORMAT) {
-        drop_entry(p);
-        api_fault_http(&fault, 503, "the journal's record of the request is damaged; its key is free");
-    } else if (st != ST_OK) {
-        put_off(p, now_ns(p->d) + PAUSE_NS);
-        api_fault_http(&fault, 503, "the journal cannot be read at the moment");
-    } else if (!may_begin(p)) {
-        st = ST_INTERNAL;
-        drop_entry(p);
-        api_fault_http(&fault, 503, "the request was begun again too often; its key is free");
-    }
-    if (st != ST_OK) {
-        refuse_waiters(p, &fault);
-        promise_end(p);
-        return;
-    }
-    st = make_again(p, &o, &e);
-    idempotency_order_release(&o);
-    if (st != ST_OK) {
-        generation_fault_of(p->d->cfg.api, KEYS_ANONYMOUS, &e, &fault);
-        settle_fault(p, &fault);
-        return;
-    }
-    p->d->counts.recovered++;
-    generation_run_begin(p->run);
-}
-
-static void on_order(void *ctx, status st, const char *text, size_t len)
-{
-    promise *p = ctx; /* its end may come at once */
-    idempotency *d = p->d;
-    bool counted = p->counted;
-    begin_again(p, st, text, len);
-    if (counted) {
-        looked(d);
-    }
 }
 
 static void on_stored(void *ctx, status st, const char *text, size_t len)
@@ -398,67 +247,32 @@ static void on_stored(void *ctx, status st, const char *text, size_t len)
         api_fault fault;
         bool is_bad = st == ST_BAD_FORMAT;
         if (is_bad) {
-            drop_entry(p);
+            promise_drop_entry(p);
         }
         api_fault_http(&fault, 503,
                        is_bad ? "the journal's record of the answer is damaged; the key is free"
                               : "the journal cannot be read at the moment");
-        refuse_waiters(p, &fault);
+        promise_refuse(p, &fault);
     }
     promise_end(p);
 }
 
 /* Of a promise that is new. */
-static void look_up(promise *p)
+void promise_look_up(promise *p)
 {
     err e;
     api_fault fault;
     bool answered = p->entry->answered;
     p->again = !answered;
-    if (journal_read(p->d->cfg.journal, p->entry, answered ? on_stored : on_order, p, &e) != ST_OK) {
+    if (journal_read(p->d->cfg.journal, p->entry, answered ? on_stored : promise_on_order, p, &e) != ST_OK) {
         api_fault_err(&fault, &e);
         if (!answered) {
-            put_off(p, now_ns(p->d) + PAUSE_NS);
+            promise_put_off(p, clock_mono_ns(p->d->cfg.api->clock) + PROMISE_PAUSE_NS);
         }
-        refuse_waiters(p, &fault);
+        promise_refuse(p, &fault);
         p->d->looking = p->d->looking && !p->counted;
         promise_free(p);
     }
-}
-
-/* The oldest that is due. */
-static journal_entry *next_due(idempotency *d)
-{
-    uint64_t now = now_ns(d);
-    for (journal_entry *e = journal_unanswered(d->cfg.journal, NULL); e;
-         e = journal_unanswered(d->cfg.journal, e)) {
-        if (!e->held && e->found && e->not_before_ns <= now) {
-            return e;
-        }
-        d->put_off = d->put_off || (!e->held && e->found && e->not_before_ns != NEVER_NS);
-    }
-    return NULL;
-}
-
-/* One after the other, so that their texts are in memory one at a time. */
-static void pump(idempotency *d)
-{
-    if (!d->started || d->draining || d->looking || d->held_up ||
-        d->n_recovering >= IDEMPOTENCY_MAX_RECOVERING) {
-        return;
-    }
-    d->put_off = false;
-    journal_entry *e = next_due(d);
-    promise *p = e ? promise_new(d) : NULL;
-    if (!p) {
-        d->put_off = d->put_off || e;
-        return;
-    }
-    e->held = p;
-    p->entry = e;
-    p->counted = d->looking = true;
-    d->n_recovering++;
-    look_up(p);
 }
 
 /*
@@ -506,7 +320,7 @@ static void join(idempotency *d, http_conn *c, journal_entry *entry)
     }
     bool added = add_waiter(p, c, false);
     if (is_new && added) {
-        look_up(p);
+        promise_look_up(p);
     } else if (is_new) {
         promise_free(p);
     }
@@ -528,7 +342,7 @@ static void on_asked(void *ctx, status st)
     p->run = NULL;
     err_set(&e, st == ST_NOMEM ? st : ST_IO, NULL, "the request cannot be journaled at the moment");
     fault_of_journal(&fault, &e);
-    refuse_waiters(p, &fault);
+    promise_refuse(p, &fault);
     promise_end(p);
 }
 
@@ -574,7 +388,7 @@ static status ask_first(promise *p, const request *q, generation *g, bool *by_jo
 {
     idempotency *d = p->d;
     const api_context *api = d->cfg.api;
-    const generation_taker taker = taker_of(p);
+    const generation_taker taker = promise_taker(p);
     service_info info;
     buf text = {0};
     generation_order order = {.key = q->key,
@@ -615,7 +429,7 @@ static void refuse_first(promise *p, uint32_t key, bool by_journal, const err *e
     } else {
         generation_fault_of(p->d->cfg.api, key, e, &fault);
     }
-    refuse_waiters(p, &fault);
+    promise_refuse(p, &fault);
     promise_free(p);
 }
 
@@ -691,7 +505,7 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
     journal_tick(d->cfg.journal);
     if (d->put_off) {
         d->held_up = false;
-        pump(d);
+        promises_pump(d);
     }
 }
 
@@ -719,7 +533,7 @@ void idempotency_start(idempotency *d)
     if (counts.n_unanswered > 0) {
         log_emit(LOG_INFO, "journal", "event=begin_again requests=%zu", counts.n_unanswered);
     }
-    pump(d);
+    promises_pump(d);
 }
 
 void idempotency_drain(idempotency *d)

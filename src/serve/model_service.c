@@ -84,13 +84,13 @@ status service_open(struct event_base *base, const service_config *cfg, model_se
     s->base = base;
     s->respawn.max_respawns = cfg->limits.max_respawns;
     fair_queue_init(&s->queue, cfg->limits.max_waiting, cfg->limits.max_waiting_bytes);
-    status st = service_memory_open(s);
-    const worker_conn_config conn = {.argv = s->argv,
+    const worker_conn_config conn = {.argv = cfg->argv,
+                                     .more = s->pages_option,
                                      .frame = service_take_frame,
                                      .lost = service_life_lost,
                                      .gone = service_life_gone,
                                      .ctx = s};
-    st = st == ST_OK ? worker_conn_open(base, &conn, &s->conn, e) : err_set(e, st, NULL, "out of memory");
+    status st = worker_conn_open(base, &conn, &s->conn, e);
     s->tick = event_new(base, -1, 0, service_on_tick, s);
     s->lost = event_new(base, -1, 0, service_on_lost, s);
     if (st == ST_OK && (!s->tick || !s->lost)) {
@@ -112,7 +112,6 @@ void service_free(model_service *s)
     worker_conn_free(s->conn);
     service_entries_free(s);
     fair_queue_release(&s->queue);
-    mem_free(s->argv);
     if (s->tick) {
         event_free(s->tick);
     }

@@ -62,7 +62,8 @@ typedef struct service_job {
         deadline_ns; /* 0 = none. The service watches it while the job waits (on_lost ST_TIMEOUT), and that
                              of a light one always; of the others the worker does */
     bool light;
-    bool resend;    /* a light one that changes nothing: it may be sent to another worker if the first one dies */
+    bool
+        resend; /* a light one that changes nothing: it may be sent to another worker if the first one dies */
     uint64_t order; /* jobs of the same one are sent in the order of their submission, also again; 0 = none */
     int32_t priority; /* the request's */
     /* Of a job whose line depends on the model, submitted while none is known: makes `line` anew. Called once, before it is
@@ -79,7 +80,7 @@ typedef struct service_job {
 } service_job;
 
 typedef struct service_limits {
-    size_t max_waiting; /* jobs; as many light ones, waiting or not, beside them */
+    size_t max_waiting;       /* jobs; as many light ones, waiting or not, beside them */
     size_t max_waiting_bytes; /* of their lines, and of those that are kept while they are with the worker */
     size_t max_light_bytes;   /* of light ones: generations wait while the worker tokenises them */
     uint64_t stall_ms;        /* without any counter of the status page moving while there is work */
@@ -124,18 +125,18 @@ typedef struct service_info {
     const char *id; /* borrowed */
     bool known;     /* a worker has been ready: `model` is true */
     service_model model;
-    pid_t pid;        /* 0 = no process */
-    size_t n_waiting; /* to be sent, or sent again; the light ones not */
+    pid_t pid;            /* 0 = no process */
+    size_t n_waiting;     /* to be sent, or sent again; the light ones not */
     size_t waiting_bytes; /* lines, of those that are with the worker too */
     size_t n_light;       /* light ones, waiting or with the worker */
     size_t n_with_worker; /* unfinished, those given up included, the light ones not */
     uint64_t n_deaths[WORKER_CAUSE_COUNT];
-    uint64_t n_starts;    /* processes started, the first included */
-    uint64_t n_cancelled; /* jobs ended by service_cancel or stopped */
+    uint64_t n_starts;                    /* processes started, the first included */
+    uint64_t n_cancelled;                 /* jobs ended by service_cancel or stopped */
     uint64_t n_resumed, n_resumed_tokens; /* generations sent again; the tokens that they had */
     uint64_t n_blamed;                    /* jobs ended for a worker's death */
-    double job_s;         /* mean time of recent jobs with the worker, 0 = unknown */
-    char failure[384];    /* of the last death, "" = none yet */
+    double job_s;                         /* mean time of recent jobs with the worker, 0 = unknown */
+    char failure[384];                    /* of the last death, "" = none yet */
 } service_info;
 
 /* Does not start a worker. */

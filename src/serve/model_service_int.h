@@ -112,11 +112,9 @@ struct model_service {
     uint64_t kills; /* for want of it, as counted when the worker was started */
     bool counts_kills;
     uint64_t kv_pages_limit; /* of the next worker, 0 = as it plans itself */
-    char pages_option[40];   /* says so */
-    size_t argv_pages;       /* where in argv */
+    char pages_option[40];   /* says so, behind its other words; "" = nothing */
 
     /* owned */
-    char **argv; /* of the worker: the config's, and pages_option if there is one */
     worker_conn *conn;
     struct event *tick; /* runs while there is something to watch */
     struct event *lost; /* made active when there are lost entries */
@@ -158,7 +156,6 @@ void service_again_drop(model_service *s);
 bool service_again_clears(model_service *s, service_entry *en);
 
 /* Memory (service_memory.c). */
-status service_memory_open(model_service *s); /* makes argv. ST_NOMEM */
 void service_memory_started(model_service *s);
 /* The same, or WORKER_OOM_KILLED: it was killed, and the kernel has killed somebody for memory since it was started. */
 worker_cause service_memory_cause(model_service *s, worker_cause cause);

@@ -9,6 +9,7 @@
 #include "serve/api.h"
 #include "serve/http.h"
 #include "serve/idempotency.h"
+#include "serve/loop_memory.h"
 #include "serve/memory_desk.h"
 #include "serve/session_routes.h"
 
@@ -17,6 +18,8 @@
 #define FLUSH_MS 1000
 #define LAST_MS  1600
 #define TICK_US  20000
+
+#define N_TIMERS 8192 /* more than HTTP's 1,024 connections with all that waits for their requests */
 
 #define NS_PER_MS ((uint64_t)1000000)
 
@@ -145,6 +148,9 @@ static status open_loop(serve_daemon *d, err *e)
     d->base = event_base_new();
     if (!d->base) {
         return err_set(e, ST_IO, NULL, "cannot make an event loop");
+    }
+    if (loop_memory_reserve(d->base, N_TIMERS) != ST_OK) {
+        return err_set(e, ST_NOMEM, NULL, "out of memory for timers");
     }
     d->on_term = evsignal_new(d->base, SIGTERM, on_signal, d);
     d->on_int = evsignal_new(d->base, SIGINT, on_signal, d);

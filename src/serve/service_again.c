@@ -8,7 +8,8 @@
 
 static const char crashed[] = "the worker has crashed";
 static const char cancelled[] = "the request was cancelled";
-static const char guilty[] = "the worker has crashed on this request again and again: it is not tried any more";
+static const char guilty[] =
+    "the worker has crashed on this request again and again: it is not tried any more";
 static const char changed[] = "the model's file has changed while the request was running";
 
 /*

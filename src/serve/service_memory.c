@@ -4,28 +4,10 @@
 #include <stdio.h>
 
 #include "base/log.h"
-#include "base/mem.h"
 #include "base/mem_limit.h"
 #include "serve/model_service_int.h"
 
 #define LEAST_PAGES 17 /* for a context of 512 tokens */
-
-status service_memory_open(model_service *s)
-{
-    size_t n = 0;
-    while (s->cfg.argv[n]) {
-        n++;
-    }
-    s->argv = mem_calloc(n + 2, sizeof *s->argv); /* one option more, and the end */
-    if (!s->argv) {
-        return ST_NOMEM;
-    }
-    for (size_t i = 0; i < n; i++) {
-        s->argv[i] = s->cfg.argv[i];
-    }
-    s->argv_pages = n;
-    return ST_OK;
-}
 
 void service_memory_started(model_service *s)
 {
@@ -56,7 +38,6 @@ void service_memory_after(model_service *s, worker_cause cause)
     s->kv_pages_limit = lower > LEAST_PAGES ? lower : had < LEAST_PAGES ? had : LEAST_PAGES;
     snprintf(s->pages_option, sizeof s->pages_option, "--kv-pages=%llu",
              (unsigned long long)s->kv_pages_limit);
-    s->argv[s->argv_pages] = s->pages_option;
     log_emit(LOG_WARN, "serve", "model=\"%s\" event=kv_pages_lowered had=%llu pages=%llu reason=oom_killed",
              s->cfg.id, (unsigned long long)had, (unsigned long long)s->kv_pages_limit);
 }

@@ -11,8 +11,11 @@
 
 #include "base/mem.h"
 #include "serve/held_bytes.h"
+#include "serve/loop_memory.h"
 #include "serve/worker_proc.h"
 #include "wire/line.h"
+
+#define SPARE_BYTES ((size_t)64 << 10)
 
 typedef enum conn_state { CONN_NONE, CONN_RUNNING, CONN_LOSING } conn_state;
 
@@ -32,6 +35,7 @@ struct worker_conn {
     pid_t pid; /* 0 = none, or reaped */
     struct bufferevent *to, *from;
     line_splitter lines;
+    void *spare;    /* [SPARE_BYTES], or NULL: it was needed */
     frame awaiting; /* its attachment is being read; none: attach_bytes 0 */
     status_page *page;
     struct event *child_signal;
@@ -200,6 +204,19 @@ static bool on_attachment(worker_conn *c, const char *bytes)
     return tell_frame(c, &f);
 }
 
+/* Some memory is set aside for when there is none: a worker is not lost for one frame. */
+static status decode(worker_conn *c, const char *text, size_t len, frame *f, err *e)
+{
+    status st = frame_decode(text, len, f, e);
+    if (st == ST_NOMEM && c->spare) {
+        mem_free(c->spare);
+        c->spare = NULL;
+        st = frame_decode(text, len, f, e);
+    }
+    c->spare = c->spare ? c->spare : mem_alloc(SPARE_BYTES);
+    return st;
+}
+
 static bool on_line(void *ctx, line_kind kind, const char *text, size_t len)
 {
     worker_conn *c = ctx;
@@ -216,7 +233,7 @@ static bool on_line(void *ctx, line_kind kind, const char *text, size_t len)
         }
         return false;
     }
-    status st = frame_decode(text, len, &f, &e);
+    status st = decode(c, text, len, &f, &e);
     if (st == ST_NOMEM) {
         worker_conn_kill(c, WORKER_NO_MEMORY, "no memory for a frame");
         return false;
@@ -258,7 +275,8 @@ static void on_event(struct bufferevent *bev, short what, void *ctx)
     worker_conn *c = ctx;
     if (bev == c->from) {
         lose(c);
-    } else if (!c->write_failed) { /* it has ended, or is about to: what it still says is read, then EOF comes */
+    } else if (
+        !c->write_failed) { /* it has ended, or is about to: what it still says is read, then EOF comes */
         c->write_failed = true;
         if (!evtimer_pending(c->losing, NULL)) {
             call_soon(c, CONN_DRAIN_S);
@@ -283,6 +301,7 @@ static bool open_pipes(worker_conn *c, const worker_proc *p)
         return false;
     }
     line_init(&c->lines, WIRE_MAX_LINE_BYTES);
+    (void)buf_reserve(&c->lines.partial, SPARE_BYTES); /* most lines need no more, ever */
     bufferevent_setcb(c->to, NULL, NULL, on_event, c);
     bufferevent_setcb(c->from, on_read, NULL, on_event, c);
     return bufferevent_enable(c->to, EV_WRITE) == 0 && bufferevent_enable(c->from, EV_READ) == 0;
@@ -290,7 +309,8 @@ static bool open_pipes(worker_conn *c, const worker_proc *p)
 
 status worker_conn_start(worker_conn *c, err *e)
 {
-    worker_proc_options opt = {.argv = c->cfg.argv, .status_fd = -1};
+    bool more = c->cfg.more && c->cfg.more[0] != '\0';
+    worker_proc_options opt = {.argv = c->cfg.argv, .more = more ? c->cfg.more : NULL, .status_fd = -1};
     worker_proc p;
     status_page *page;
     status st = status_page_create(&opt.status_fd, &page, e);
@@ -317,12 +337,17 @@ status worker_conn_start(worker_conn *c, err *e)
     return ST_OK;
 }
 
+static bool write_soon(worker_conn *c, const char *lines, size_t n)
+{
+    return bufferevent_write(c->to, lines, n) == 0 && loop_memory_will_write(c->to);
+}
+
 void worker_conn_write(worker_conn *c, const char *lines, size_t n)
 {
     if (c->state != CONN_RUNNING || !c->to) {
         return;
     }
-    if (bufferevent_write(c->to, lines, n) != 0) {
+    if (!write_soon(c, lines, n)) {
         worker_conn_kill(c, WORKER_NO_MEMORY, "no memory for a request to the worker");
         return;
     }
@@ -334,7 +359,7 @@ void worker_conn_write_held(worker_conn *c, held_bytes *h)
     size_t n = h->bytes.len;
     if (c->state != CONN_RUNNING || !c->to) {
         held_bytes_free(h);
-    } else if (!held_bytes_send(h, bufferevent_get_output(c->to))) {
+    } else if (!held_bytes_send(h, bufferevent_get_output(c->to)) || !loop_memory_will_write(c->to)) {
         worker_conn_kill(c, WORKER_NO_MEMORY, "no memory for an attachment to the worker");
     } else {
         c->n_written += n;
@@ -380,6 +405,7 @@ void worker_conn_free(worker_conn *c)
         }
     }
     close_pipes(c);
+    mem_free(c->spare);
     status_page_close(c->page);
     if (c->child_signal) {
         event_free(c->child_signal);

@@ -225,11 +225,14 @@ class Injector(threading.Thread):
         return self.last("disk", self.disk, self.dice.choice((errno.EIO, 0)), errno.EIO, 0.2 + self.dice.random() * 2)
 
     def disk(self, writes, reads, seconds):
+        span = Span("disk")
+        self.world.disks.append(span)
         self.put(WRITES, writes)
         self.put(READS, reads)
         self.wait(seconds)
         self.put(WRITES, 0)
         self.put(READS, 0)
+        span.end = now()
 
     def descriptors(self):
         return self.last("descriptors", self.squeezed, self.dice.randrange(4), 0.5 + self.dice.random() * 3)
@@ -254,7 +257,8 @@ class Injector(threading.Thread):
         span.end = now()
 
     def memory(self):
-        """A neighbour in the daemon's group takes what is left, and more: the kernel kills the worker."""
+        """A neighbour in the daemon's group takes what is left, and more: the kernel kills a worker, which has asked for that
+        (oom_score_adj)."""
         if now() - self.last_down < 5:
             return False
         return self.last("memory", self.starved, self.dice.random(), 1 + self.dice.random() * 2)
@@ -269,7 +273,6 @@ class Injector(threading.Thread):
         need = int((0.3 + 0.6 * part) * max(rss_kib(p) for p in pids) * 1024) + room
 
         def join():
-            pathlib.Path("/proc/self/oom_score_adj").write_text("-1000")
             (group / "cgroup.procs").write_text(str(os.getpid()))
         limit = int((group / "memory.usage_in_bytes").read_text()) + room + (16 << 20)  # and a Python
         neighbour = subprocess.Popen([sys.executable, "-S", "-c", f"x = bytearray({need + (16 << 20)})\nimport time\ntime.sleep(60)"],
@@ -285,7 +288,7 @@ class Injector(threading.Thread):
 
     def clock(self):
         """Hours forwards or backwards, or a little; now and then back to the true time."""
-        hours = self.dice.choice((0, self.dice.uniform(-12, 12), self.dice.uniform(-0.01, 0.01), self.dice.uniform(-100, 100)))
+        hours = self.dice.choice((0, self.dice.uniform(-11, 11), self.dice.uniform(-0.01, 0.01)))  # between two less than a key's 24 h
         self.put(CLOCK, int(hours * 3600e9))
         return True
 
@@ -294,8 +297,10 @@ class Injector(threading.Thread):
         pages = list((self.world.folder / "store").glob("*/*.page"))
         if not pages:
             return False
+        page = self.dice.choice(pages)
+        self.world.corrupted.add(str(page))
         try:
-            with open(self.dice.choice(pages), "r+b") as f:
+            with open(page, "r+b") as f:
                 size = f.seek(0, os.SEEK_END)
                 at = self.dice.randrange(size)
                 if self.dice.random() < 0.3:

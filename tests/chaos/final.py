@@ -12,7 +12,7 @@ REST_IN = 60
 RSS_MORE_KIB = 96 << 10  # what heap and buffers may keep; a leak of what passes here is more
 BASELINE = ("hearth_requests_running", "hearth_requests_queued", "hearth_generations_live", "hearth_worker_running",
             "hearth_worker_queued", "hearth_worker_parked", "hearth_worker_lanes_live")
-BAD_WORDS = re.compile(r"\bbug\b|assert|Sanitizer|runtime error|stack smashing|double free|corrupted|Aborted", re.I)
+BAD_WORDS = re.compile(r"\bbug\b|assert|Sanitizer|runtime error|stack smashing|double free|heap corruption", re.I)
 
 
 def metrics(world):
@@ -44,9 +44,9 @@ class Baseline:
             self.fail(f"not at rest after {REST_IN} s: { {k: v for k, v in metrics(world).items() if v and k.startswith(BASELINE)} }")
         m = metrics(world)
         for model in world.models:
-            used, cached = (m[f'hearth_worker_pages_{x}{{model="{model}"}}'] for x in ("used", "cached"))
-            if used != cached:
-                self.fail(f"{model}: {used:.0f} pages in use and nobody there; {cached:.0f} are cached")
+            used = m[f'hearth_worker_pages_used{{model="{model}"}}']  # without those that wait to be used again
+            if used:
+                self.fail(f"{model}: {used:.0f} pages in use and nobody there")
         if not until(lambda: descriptors(world.daemon.pid) <= self.descriptors, 20):
             names = [str(p.readlink()) for p in pathlib.Path(f"/proc/{world.daemon.pid}/fd").iterdir()]
             self.fail(f"{descriptors(world.daemon.pid)} descriptors, {self.descriptors} at the beginning: {sorted(names)}")
@@ -68,8 +68,7 @@ def check_exchanges(world):
     """Each request that was answered stands once in the log of one life, and none twice."""
     for r in world.book.records:
         n = sum(life.exchanged(r.id) for life in world.lives)
-        most = r.tries + 2 if r.kind == "keyed" else 1
-        if n > most or (r.answered and n < 1 and r.outcome not in ("gone", "lost", "closed")):
+        if n > r.tries or (r.answered and n < 1 and r.outcome not in ("gone", "lost", "closed")):
             world.book.fail(f"{r.kind} {r.id} ({r.outcome}) stands {n} times in the log of requests", "lost")
 
 
@@ -112,14 +111,16 @@ def check_log(world):
 
 
 def check_folders(world, check_store):
-    """Of the store and the journal when nobody has them open: no leftovers, and every file is what its name says."""
+    """Of the store and the journal when nobody has them open: no leftovers, and every file is what its name says, but those that
+    were made bad and that nobody has asked for since."""
     for name in "store", "journal":
         left = [str(p) for p in (world.folder / name).rglob("*") if p.name.endswith((".tmp", ".new")) or p.name.startswith(".tmp")]
         if left:
             world.book.fail(f"left over: {left}")
     done = subprocess.run([check_store, *map(str, (world.folder / "store").glob("*"))], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        world.book.fail(f"store: {done.stdout[-600:]}{done.stderr[-300:]}")
+    bad = [line for line in done.stdout.splitlines() if ": " in line and line.split(": ")[0] not in world.corrupted]
+    if bad or done.returncode not in (0, 1):
+        world.book.fail(f"store: {bad[:5]} {done.stderr[-300:]}")
     return done.stdout.strip().splitlines()[-1] if done.stdout.strip() else "no store"
 
 

@@ -66,6 +66,10 @@ class Judge:
             return self.settle(record, "refused")
         if code == "timeout" and status == 504 and "timeout" in may:
             return self.settle(record, "refused")
+        if (code, status) == ("never_fits", 400) and self.world.memory:  # the pool is smaller since then
+            return self.settle(record, "refused")
+        if (code, status) == ("journal_unavailable", 503) and self.world.disk_failed(record.began, now()):
+            return self.settle(record, "refused")
         if (code, status) in may:
             return self.settle(record, "refused")
         self.fail(record, f"status {status}, code {code}", "changed")

@@ -41,8 +41,9 @@ class World:
                     "XDG_CACHE_HOME": str(self.folder / "cache")}
         self.group = None  # of the kernel's memory controller
         self.lives, self.daemon, self.lock = [], None, threading.Lock()
-        self.downs, self.stops, self.freezes, self.squeezes, self.memory = [], [], [], [], []
+        self.downs, self.stops, self.freezes, self.squeezes, self.memory, self.disks = [], [], [], [], [], []
         self.injected = []  # (when, model, signal)
+        self.corrupted = set()  # files of the store, by name
         self.over = threading.Event()  # clients end
         self.quiet = threading.Event()  # faults end
         self.book = Book(tell)
@@ -114,11 +115,13 @@ class World:
     def last_stop(self):
         return max([s.end or now() for s in list(self.stops) + list(self.downs)], default=0)
 
+    def disk_failed(self, begin, end):
+        """Also a while ago: a journal that cannot be written is not tried again for 10 s."""
+        return any(s.meets(begin - 15, end) for s in list(self.disks))
+
     def deaths(self):
         return [d for life in self.lives for d in life.deaths]
 
     def hopeless(self):
         return [x for life in self.lives for x in life.hopeless]
 
-    def had_memory_fault(self):
-        return bool(self.memory)

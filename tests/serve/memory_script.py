@@ -78,5 +78,63 @@ class Moves(unittest.TestCase):
         d.end()
 
 
+class Oom(unittest.TestCase):
+    """A real control group of version 1, whose limit the daemon was not told of."""
+
+    def setUp(self):
+        self.group = f"/sys/fs/cgroup/memory/hearth-oom-{os.getpid()}"
+        try:
+            os.mkdir(self.group)
+        except OSError:
+            self.skipTest("NOT RUN: no control group of version 1 can be made here")
+        self.addCleanup(lambda: until(self.remove, 10))
+
+    def remove(self):
+        try:
+            os.rmdir(self.group)
+            return True
+        except OSError:
+            return False
+
+    def test_killed_for_memory(self):
+        """Its pages are more than the group may have: the kernel kills the worker, the next one has a quarter fewer, what was being
+        answered goes on, and that lives. Nobody is blamed."""
+        with open(f"{self.group}/memory.limit_in_bytes", "w") as f:
+            f.write(str(134 * MIB))
+        argv = [SERVE, "serve", "-m", ROOMY, "--port", "0", "--threads", "1", "--no-store", "--max-sessions", "4", "--memory-bytes",
+                str(1024 * MIB)]
+        d = Daemon(argv=["/bin/sh", "-c", f'echo $$ > {self.group}/cgroup.procs && exec "$@"', "sh", *argv])
+        with d:
+            self.assertTrue(until(lambda: d.ask("GET", "/health")[0] == 200), d.log)
+            first = pages(d)
+
+            killed_for_it = f'hearth_worker_deaths_total{{model="{NAME}",cause="oom_killed"}}'
+
+            def use(times, begin, until_killed=False):
+                for i in range(times * first * 32 // 1900):
+                    if until_killed and d.metrics()[killed_for_it] > 0:
+                        return
+                    prompt = [(begin + i) % 250, *[97 + (begin + i) % 25] * 1880]  # nothing of it was there before
+                    status, _, body = d.complete(prompt, max_tokens=12, ignore_eos=True)
+                    self.assertEqual((status, body["usage"]["completion_tokens"]), (200, 12), body)
+            use(3, 0, until_killed=True)
+            use(1, 50)  # once more, if that is still too much
+            deaths = d.metrics()
+            killed = deaths[killed_for_it]
+            self.assertGreaterEqual(killed, 1)
+            self.assertEqual(sum(v for k, v in deaths.items() if k.startswith("hearth_worker_deaths_total")), killed)
+            self.assertEqual(series(d, "hearth_requests_blamed_total"), 0)
+            self.assertEqual(series(d, "hearth_worker_starts_total"), killed + 1)
+            lowered = first
+            for _ in range(int(killed)):
+                lowered -= lowered // 4
+            self.assertEqual(pages(d), lowered)
+            self.assertTrue(any("event=kv_pages_lowered" in line for line in d.log))
+            use(1, 100)
+            self.assertEqual(series(d, "hearth_worker_starts_total"), killed + 1)  # and that lives
+            self.assertTrue(d.is_at_rest())
+            print(f"oom_killed {killed:.0f}, pages {first} -> {lowered}", file=sys.stderr)
+
+
 if __name__ == "__main__":
     unittest.main(argv=[sys.argv[0], GROUP])

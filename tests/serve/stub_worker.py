@@ -221,7 +221,7 @@ class Request:
 
     def open(self, text):
         if self.n >= self.n_told:
-            self.put({"delta": {"content": text}} if "messages" in self.request else {"token": text, "ids": []})
+            self.put({**({"delta": {"content": text}} if "messages" in self.request else {"token": text}), "ids": []})
 
     def done(self):
         cancelled = self.stopped()

@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,7 +64,9 @@ int fsync(int fd)
     return 0;
 }
 
-/* In the C library its name is pwrite64: files may be long. */
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER; /* held: nothing is read */
+
+/* In the C library their names are pread64 and pwrite64: files may be long. */
 ssize_t pwrite(int fd, const void *data, size_t n, off_t at)
 {
     static ssize_t (*real)(int, const void *, size_t, off64_t);
@@ -77,6 +80,17 @@ ssize_t pwrite(int fd, const void *data, size_t n, off_t at)
         errno = ENOSPC;
         return -1;
     }
+    return real(fd, data, n, at);
+}
+
+ssize_t pread(int fd, void *data, size_t n, off_t at)
+{
+    static ssize_t (*real)(int, void *, size_t, off64_t);
+    if (!real) {
+        real = (ssize_t(*)(int, void *, size_t, off64_t))(uintptr_t)dlsym(RTLD_NEXT, "pread64");
+    }
+    pthread_mutex_lock(&gate);
+    pthread_mutex_unlock(&gate);
     return real(fd, data, n, at);
 }
 
@@ -211,6 +225,11 @@ static status wait_for(bench *b, unsigned before)
     }
     assert_int_equal(b->n_done, before + 1);
     return b->last;
+}
+
+static void on_heard(void *ctx, status st)
+{
+    *(status *)ctx = st;
 }
 
 static journal_entry *find(bench *b, const char *name)
@@ -670,10 +689,74 @@ static void test_no_room(void **state)
     free_bench(&b);
 }
 
-/* A question that waits for long is copied from segment to segment, whole, and dropped it stays dropped. */
+/* As after a power cut that kept no more than what was synced. */
+typedef struct cutter {
+    const char *to;
+} cutter;
+
+static void cut_file(const char *path, void *ctx)
+{
+    const cutter *c = ctx;
+    struct stat s;
+    char to[512];
+    off_t size = 0;
+    assert_int_equal(stat(path, &s), 0);
+    for (size_t i = 0; i < n_synced; i++) {
+        size = synced[i].ino == s.st_ino ? synced[i].size : size;
+    }
+    path_of(c->to, strrchr(path, '/') + 1, to);
+    copy_file(path, to, size);
+}
+
+/* Returns the number of files of b that were synced, to be put back when `after` is done with. */
+static size_t open_after_cut(bench *b, bench *after)
+{
+    size_t n = n_synced;
+    memset(after, 0, sizeof *after);
+    snprintf(after->dir, sizeof after->dir, "/tmp/hearth-journal-XXXXXX");
+    assert_non_null(mkdtemp(after->dir));
+    each_file(b->dir, cut_file, &(cutter){after->dir});
+    clock_fake_init(&after->clock, 1, START_MS);
+    after->base = event_base_new();
+    after->max_bytes = b->max_bytes;
+    open_journal(after);
+    return n;
+}
+
+/* Of each request: its question is nowhere behind its answer or its end, where a later start would find it alone. */
+static void check_order(const bench *b)
+{
+    enum { MAX_SERIAL = 4096, MAX_SEGMENT = 256 };
+    static bool over[MAX_SERIAL];
+    memset(over, 0, sizeof over);
+    for (unsigned segment = 1; segment < MAX_SEGMENT; segment++) {
+        char path[512], name[32];
+        size_t n_body;
+        snprintf(name, sizeof name, "%016x.seg", segment);
+        path_of(b->dir, name, path);
+        if (access(path, F_OK) != 0) {
+            continue;
+        }
+        buf file = read_file(path);
+        for (size_t at = JOURNAL_SEGMENT_HEAD; at + JOURNAL_RECORD_HEAD <= file.len;
+             at += JOURNAL_RECORD_HEAD + n_body) {
+            journal_record r;
+            const uint8_t *head = (const uint8_t *)file.data + at;
+            assert_true(journal_head_get(head, &n_body));
+            assert_true(journal_record_get(head, file.data + at + JOURNAL_RECORD_HEAD, n_body, &r));
+            assert_true(r.serial < MAX_SERIAL);
+            assert_false(r.kind == JOURNAL_ASKED && over[r.serial]);
+            over[r.serial] = over[r.serial] || (r.serial > 0 && r.kind >= JOURNAL_ANSWERED);
+        }
+        buf_release(&file);
+    }
+}
+
+/* A question that waits for long is copied from segment to segment, whole, and dropped it stays dropped; the order in
+ * which they came stays too. */
 static void test_moved(void **state)
 {
-    bench b;
+    bench b, after;
     err e;
     char *text = mem_calloc(1, 60000);
     make_bench(&b, JOURNAL_MIN_BYTES);
@@ -693,19 +776,169 @@ static void test_moved(void **state)
         if (i == 40) {
             act(&b, 'd', "gone");
         }
+        if (i == 5) {
+            act(&b, 'q', "young");
+        }
+        for (int k = 0; k < 4; k++) { /* a move, and what follows it, is over */
+            assert_int_equal(state_of(&b, "old"), 'q');
+        }
+        size_t n = open_after_cut(&b, &after);
+        assert_int_equal(state_of(&after, "old"), 'q');
+        free_bench(&after);
+        n_synced = n;
+        assert_true(i < 20 || find(&b, "old")->place.segment > at.segment);
+        if (i == 20) {
+            assert_true(find(&b, "young")->place.segment < find(&b, "old")->place.segment);
+            n = open_after_cut(&b, &after);
+            assert_string_equal(journal_unanswered(after.j, NULL)->name, "old");
+            free_bench(&after);
+            n_synced = n;
+        }
     }
+    check_order(&b);
     assert_true(find(&b, "old")->place.segment > at.segment + 10);
     assert_int_equal(state_of(&b, "old"), 'q');
     reopen(&b);
     journal_counts counts;
     journal_read_counts(b.j, &counts);
-    assert_int_equal(counts.n_entries, 1);
+    assert_int_equal(counts.n_entries, 2);
     assert_int_equal(state_of(&b, "old"), 'q');
     act(&b, 'a', "old");
     reopen(&b);
     assert_int_equal(state_of(&b, "old"), 'a');
     mem_free(text);
     free_bench(&b);
+}
+
+/* An answer is on its way while the segment of its question is to go: the question stays there until that is decided. */
+static void test_moved_meanwhile(void **state)
+{
+    enum { BYTES = 60000 };
+    bench b;
+    err e;
+    char *text = mem_calloc(1, BYTES);
+    make_bench(&b, JOURNAL_MIN_BYTES);
+    open_journal(&b);
+    act(&b, 'q', "old");
+    journal_counts counts;
+    for (int i = 0;; i++) {
+        journal_entry *entry;
+        char name[16];
+        journal_read_counts(b.j, &counts);
+        if (counts.bytes + BYTES + 2000 > b.max_bytes) {
+            break;
+        }
+        snprintf(name, sizeof name, "k%d", i);
+        assert_int_equal(ask_it(&b, name, text, BYTES, &entry, &e), ST_OK);
+        journal_drop(b.j, entry);
+    }
+    unsigned before = b.n_done;
+    journal_entry *entry, *old = find(&b, "old");
+    const journal_question q = {.owner = "x",
+                                .owner_len = 1,
+                                .name = "y",
+                                .name_len = 1,
+                                .text = text,
+                                .text_len = BYTES,
+                                .created_ms = START_MS};
+    assert_int_equal(old->place.segment, 1);
+    assert_int_equal(journal_answer(b.j, old, 200, "answer of old", 13, on_written, &b, &e), ST_OK);
+    assert_int_equal(journal_ask(b.j, &q, &b, on_written, &b, &entry, &e), ST_OK); /* now it is too much */
+    journal_tick(b.j);
+    while (b.n_done < before + 2) {
+        event_base_loop(b.base, EVLOOP_ONCE);
+    }
+    old->held = NULL;
+    journal_drop(b.j, entry);
+    for (int i = 0; i < 5; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "m%d", i);
+        assert_int_equal(ask_it(&b, name, text, BYTES, &entry, &e), ST_OK);
+        journal_drop(b.j, entry);
+    }
+    close_journal(&b);
+    check_order(&b);
+    open_journal(&b);
+    assert_int_equal(state_of(&b, "old"), 'a');
+    mem_free(text);
+    free_bench(&b);
+}
+
+static void put_record(buf *file, journal_kind kind, uint64_t serial, const char *text)
+{
+    const journal_record r = {.kind = kind,
+                              .serial = serial,
+                              .created_ms = START_MS,
+                              .digest = {0, 0, 'a'},
+                              .owner = "ann",
+                              .owner_len = 3,
+                              .name = "a",
+                              .name_len = 1,
+                              .text = text,
+                              .text_len = strlen(text)};
+    assert_int_equal(journal_record_put(file, &r), ST_OK);
+}
+
+/* Records in any order: what is over is over. */
+static void test_any_order(void **state)
+{
+    static const char q[] = "question of a", a[] = "answer of a";
+    static const struct {
+        struct {
+            journal_kind kind;
+            uint64_t serial;
+        } records[4];
+        char want;
+    } rows[] = {{{{JOURNAL_ANSWERED, 1}, {JOURNAL_ASKED, 1}}, 'a'},
+                {{{JOURNAL_ASKED, 2}, {JOURNAL_ANSWERED, 1}}, 'q'},
+                {{{JOURNAL_ASKED, 2}, {JOURNAL_DROPPED, 1}}, 'q'},
+                {{{JOURNAL_ANSWERED, 1}, {JOURNAL_ASKED, 2}}, 'q'},
+                {{{JOURNAL_ANSWERED, 1}, {JOURNAL_ASKED, 2}, {JOURNAL_DROPPED, 2}}, '-'},
+                {{{JOURNAL_ANSWERED, 1}, {JOURNAL_ANSWERED, 1}}, 'a'},
+                {{{JOURNAL_ASKED, 1}, {JOURNAL_DROPPED, 1}, {JOURNAL_BEGUN, 1}}, '-'}};
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        bench b;
+        buf file = {0};
+        char path[512];
+        uint8_t head[JOURNAL_SEGMENT_HEAD];
+        make_bench(&b, JOURNAL_MIN_BYTES);
+        journal_segment_put(1, head);
+        assert_int_equal(buf_append(&file, head, sizeof head), ST_OK);
+        for (size_t k = 0; k < 4 && rows[i].records[k].kind; k++) {
+            journal_kind kind = rows[i].records[k].kind;
+            put_record(&file, kind, rows[i].records[k].serial,
+                       kind == JOURNAL_ASKED      ? q
+                       : kind == JOURNAL_ANSWERED ? a
+                                                  : "");
+        }
+        path_of(b.dir, FIRST, path);
+        write_file(path, file.data, file.len);
+        open_journal(&b);
+        assert_int_equal(state_of(&b, "a"), rows[i].want);
+        free_bench(&b);
+        buf_release(&file);
+    }
+}
+
+/* What stood behind a bad head does not come back when something is written over that. */
+static void test_cut_for_good(void **state)
+{
+    size_t ends[N_SCRIPT];
+    buf file = script_file(ends);
+    bench b;
+    char path[512];
+    make_bench(&b, JOURNAL_MIN_BYTES);
+    path_of(b.dir, FIRST, path);
+    file.data[ends[0]] ^= 1; /* "b" is asked there */
+    write_file(path, file.data, file.len);
+    open_journal(&b);
+    check_states(&b, 1);
+    act(&b, 'q', "z"); /* as long as that */
+    reopen(&b);
+    check_states(&b, 1);
+    assert_int_equal(state_of(&b, "z"), 'q');
+    free_bench(&b);
+    buf_release(&file);
 }
 
 /* A file that somebody has removed costs what was in it, and nothing else. */
@@ -765,7 +998,11 @@ static void test_disk_full(void **state)
     assert_int_equal(state_of(&b, "b"), 'q');
     clock_fake_advance_ms(&b.clock, JOURNAL_RETRY_MS);
     fail_writes = 1;
-    assert_int_equal(ask_it(&b, "c", "x", 1, &entry, &e), ST_IO);
+    const journal_question q = {.owner = "", .name = "two", .name_len = 3, .created_ms = START_MS};
+    unsigned before = b.n_done;
+    assert_int_equal(journal_ask(b.j, &q, &b, on_written, &b, &entry, &e), ST_OK);
+    assert_int_equal(ask_it(&b, "c", "x", 1, &entry, &e), ST_IO); /* one is enough to find out */
+    assert_int_equal(wait_for(&b, before), ST_IO);
     clock_fake_advance_ms(&b.clock, JOURNAL_RETRY_MS);
     act(&b, 'q', "c");
     find(&b, "b")->held = &b;
@@ -778,6 +1015,44 @@ static void test_disk_full(void **state)
         assert_int_equal(state_of(&b, "c"), 'q');
         reopen(&b);
     }
+    free_bench(&b);
+}
+
+/* Two segments in one turn of the thread: each is synced before it is said to be there. */
+static void test_sync_between(void **state)
+{
+    enum { BYTES = 70000 }; /* more than a segment takes */
+    bench b;
+    err e;
+    journal_entry *entry;
+    status heard[3] = {ST_INTERNAL, ST_INTERNAL, ST_INTERNAL};
+    char name[] = "k0", *text = mem_calloc(1, BYTES);
+    make_bench(&b, JOURNAL_MIN_BYTES);
+    open_journal(&b);
+    act(&b, 'q', "first");
+    pthread_mutex_lock(&gate); /* the thread stops in its next read, and what follows waits together */
+    find(&b, "first")->held = &b;
+    assert_int_equal(journal_read(b.j, find(&b, "first"), on_text, &b, &e), ST_OK);
+    for (size_t i = 0; i < 3; i++, name[1]++) {
+        const journal_question q = {.owner = "ann",
+                                    .owner_len = 3,
+                                    .name = name,
+                                    .name_len = 2,
+                                    .text = text,
+                                    .text_len = BYTES,
+                                    .created_ms = START_MS};
+        assert_int_equal(journal_ask(b.j, &q, &b, on_heard, &heard[i], &entry, &e), ST_OK);
+    }
+    fail_syncs = 1;
+    pthread_mutex_unlock(&gate);
+    while (heard[2] == ST_INTERNAL) {
+        event_base_loop(b.base, EVLOOP_ONCE);
+    }
+    assert_int_equal(heard[0], ST_IO);
+    assert_null(find(&b, "k0"));
+    assert_int_equal(heard[1], ST_OK);
+    assert_int_equal(heard[2], ST_OK);
+    mem_free(text);
     free_bench(&b);
 }
 
@@ -803,25 +1078,6 @@ static void test_sync_fails(void **state)
     free_bench(&b);
 }
 
-/* As after a power cut that kept no more than what was synced. */
-typedef struct cutter {
-    const char *to;
-} cutter;
-
-static void cut_file(const char *path, void *ctx)
-{
-    const cutter *c = ctx;
-    struct stat s;
-    char to[512];
-    off_t size = 0;
-    assert_int_equal(stat(path, &s), 0);
-    for (size_t i = 0; i < n_synced; i++) {
-        size = synced[i].ino == s.st_ino ? synced[i].size : size;
-    }
-    path_of(c->to, strrchr(path, '/') + 1, to);
-    copy_file(path, to, size);
-}
-
 static void test_power_cut(void **state)
 {
     bench b, after;
@@ -832,18 +1088,10 @@ static void test_power_cut(void **state)
         if (script[i].what != 'q' && script[i].what != 'a') {
             continue; /* a note: nobody was told that it is there */
         }
-        memset(&after, 0, sizeof after);
-        size_t n = n_synced;
-        snprintf(after.dir, sizeof after.dir, "/tmp/hearth-journal-XXXXXX");
-        assert_non_null(mkdtemp(after.dir));
-        each_file(b.dir, cut_file, &(cutter){after.dir});
-        clock_fake_init(&after.clock, 1, START_MS);
-        after.base = event_base_new();
-        after.max_bytes = JOURNAL_MIN_BYTES;
-        open_journal(&after);
+        size_t n = open_after_cut(&b, &after);
         check_states(&after, i + 1);
         free_bench(&after);
-        n_synced = n; /* those of `after` */
+        n_synced = n;
     }
     free_bench(&b);
 }
@@ -942,7 +1190,9 @@ int main(void)
         cmocka_unit_test(test_every_length),  cmocka_unit_test(test_every_byte),
         cmocka_unit_test(test_later_counts),  cmocka_unit_test(test_time),
         cmocka_unit_test(test_room),          cmocka_unit_test(test_no_room),
-        cmocka_unit_test(test_moved),         cmocka_unit_test(test_lost_file),
+        cmocka_unit_test(test_moved),         cmocka_unit_test(test_moved_meanwhile),
+        cmocka_unit_test(test_any_order),     cmocka_unit_test(test_cut_for_good),
+        cmocka_unit_test(test_sync_between),  cmocka_unit_test(test_lost_file),
         cmocka_unit_test(test_disk_full),     cmocka_unit_test(test_sync_fails),
         cmocka_unit_test(test_power_cut),     cmocka_unit_test(test_one_at_a_time),
         cmocka_unit_test(test_close_at_once), cmocka_unit_test(test_no_memory)};

@@ -46,6 +46,17 @@ static const scene_line scene[] = {
     {"c2", SCENE_ALONE,
      "\"op\":\"chat\"," SCENE_MESSAGES ",\"reasoning\":{\"enabled\":true,\"budget\":4},\"max_new_tokens\":12,"
      "\"stop\":[\"none such\"]," SCENE_SEED},
+    {"k1", SCENE_CUT, "\"op\":\"kv_limit\",\"pages\":68"},
+    {"r1", SCENE_ALONE,
+     "\"op\":\"generate\",\"prompt\":\"abc\",\"max_new_tokens\":9,\"stop\":[\"none "
+     "such\"],\"resume\":{\"ids\":[100,"
+     "101],\"seed\":7,\"now\":1700000000000,\"prompt_ids\":[97,98,99],\"prompt_digest\":"
+     "\"773a485daf4881b46ab35bd333b9796a6675db90111122f2c4cb10a31b1c0359\"}"},
+    {"r2", SCENE_ALONE,
+     "\"op\":\"chat\"," SCENE_MESSAGES "," SCENE_TOOLS
+     ",\"max_new_tokens\":10,\"resume\":{\"ids\":[100,101],\"seed\":7,"
+     "\"now\":1700000000000,\"prompt_ids\":[97,98,99],\"prompt_digest\":"
+     "\"773a485daf4881b46ab35bd333b9796a6675db90111122f2c4cb10a31b1c0359\"}"},
     {"t1", SCENE_ALONE, "\"op\":\"tokenize\",\"text\":\"Some text, twice the text.\""},
     {"t2", SCENE_ALONE, "\"op\":\"detokenize\",\"ids\":[65,66,67,68,69,70]"},
     {"t3", SCENE_ALONE, "\"op\":\"count\"," SCENE_MESSAGES ",\"now\":1700000000000"},

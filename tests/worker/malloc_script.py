@@ -1,9 +1,11 @@
 #!/usr/bin/python3
 """malloc_script.py HEARTH_FAULTY_MALLOC.so MODEL.gguf [--seeds FROM TO] HEARTH worker: a worker in whose process malloc fails now
-and then, for whatever library calls it. Each request ends once, as undisturbed or for want of memory, and the worker lives."""
+and then, for whatever library calls it, and one whose memory has an end. Each request ends once, as undisturbed or for want of
+memory, and the worker lives."""
 import json
 import mmap
 import os
+import resource
 import struct
 import sys
 import tempfile
@@ -43,9 +45,8 @@ ALONE = [
 DEPENDING = [
     {"op": "generate", "session_id": "S", "prompt": "In a session that is kept there is something to say", **REPLY},
     session("probe", **{"from": 0, "count": 20}), session("save", name="kept"), session("restore", name="kept"),
-    session("prewarm"), session("get"), session("reset"), session("drop", name="kept"), session("close"), {"op": "stats"},
+    session("prewarm"), session("get"), session("reset"), session("drop", name="none such"), session("close"), {"op": "stats"},
 ]
-DROP = len(ALONE) + 7  # waits for nobody, so what it finds is nobody's promise
 PLAIN = [{"prompt": "plain", "max_new_tokens": 6, "seed": 3}, {"op": "open", "session_id": "P"},
          {"prompt": "in it", "session_id": "P", "max_new_tokens": 6, "seed": 3}, {"op": "close", "session_id": "P"}]
 OTHERS = {"accepted", "token", "delta", "progress", "prompt_logprobs"}
@@ -140,7 +141,7 @@ class Malloc(Case):
                 for name in ("end.0", "end.1", None):
                     w.recv_of(name)
                 after = self.ask_all(w, "after")
-                self.assertEqual([f for i, f in after.items() if i != DROP and "error" in f[-1] and "error" not in want[i][-1]], [])
+                self.assertEqual([f for i, f in after.items() if "error" in f[-1] and "error" not in want[i][-1]], [])
                 self.check(after, want)
                 n_mallocs += switch.failed()
                 w.finish()
@@ -149,6 +150,44 @@ class Malloc(Case):
         self.assertGreater(n_mallocs, 10 * len(SEEDS))
         self.assertGreater(n_failed, len(SEEDS))
         self.assertLess(n_failed, n_requests)
+
+
+def data_bytes(pid):
+    with open(f"/proc/{pid}/status", encoding="utf-8") as f:
+        return next(int(line.split()[1]) for line in f if line.startswith("VmData:")) << 10
+
+
+class Limit(Case):
+    """RLIMIT_DATA, a little above what the worker has once it is ready: what needs more fails, and nothing else."""
+
+    def test_large_lines(self):
+        for spare in 1 << 20, 40 << 20:
+            w = self.worker("--threads", "1", "--chat-template", worker_client.TEMPLATE)
+            want = w.generate(prompt="who else is here", max_new_tokens=20, seed=3)[0]
+            limit = data_bytes(w.proc.pid) + spare
+            resource.prlimit(w.proc.pid, resource.RLIMIT_DATA, (limit, limit))
+            neighbour = {"op": "generate", "prompt": "neighbour", "max_new_tokens": 400, "ignore_eos": True, "seed": 1, "now": 1}
+            w.send({"id": "n0", **neighbour})
+            undisturbed = w.recv_ids("n0")
+            self.assertIn("done", undisturbed[2])
+            many = "many words " * (7 << 20 >> 4)
+            lines = [{"prompt": "x" * (60 << 20)}, {"prompt": many}, {"id": "a", "op": "tokenize", "text": many},
+                     {"id": "b", "op": "generate", "prompt": many}, {"id": "c", "op": "detokenize", "ids": [65] * (1 << 20)},
+                     {"id": "d", "op": "chat", "messages": [{"role": "user", "content": many}]},
+                     {"id": "e", "op": "count", "messages": [{"role": "user", "content": many}]}]
+            seen = set()
+            for i, line in enumerate(lines):
+                w.send({"id": f"n{i + 1}", **neighbour})
+                w.send(line)
+                last = w.recv_until_last(line.get("id"))[-1]
+                if "error" in last:  # too long for the context, where there is memory enough to find out
+                    self.assertIn(last["code"], ("internal", "context_length_exceeded"), last)
+                    seen.add(last["code"])
+                beside = w.recv_ids(f"n{i + 1}")
+                self.assertEqual(beside[:2], undisturbed[:2], (spare, line.get("id"), last))
+                self.assertEqual(w.generate(prompt="who else is here", max_new_tokens=20, seed=3)[0], want)
+            self.assertIn("internal", seen, spare)
+            w.finish()
 
 
 if __name__ == "__main__":
