@@ -119,6 +119,16 @@ void buf_truncate(buf *b, size_t n)
     }
 }
 
+void buf_trim(buf *b, size_t n)
+{
+    size_t cap = b->len > n ? b->len : n;
+    if (b->cap > 0 && cap < b->cap - 1) {
+        char *data = mem_realloc(b->data, cap + 1);
+        b->data = data ? data : b->data;
+        b->cap = data ? cap + 1 : b->cap;
+    }
+}
+
 char *buf_detach(buf *b, size_t *len)
 {
     char *data = b->data;

@@ -26,8 +26,9 @@ status buf_append(buf *b, const void *data, size_t n);
 status buf_append_str(buf *b, const char *s);
 status buf_append_char(buf *b, char c);
 status buf_printf(buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void buf_consume(buf *b, size_t n);    /* drops the first n bytes; n <= len */
-void buf_truncate(buf *b, size_t n);   /* keeps the first n bytes; n <= len */
+void buf_consume(buf *b, size_t n);  /* drops the first n bytes; n <= len */
+void buf_truncate(buf *b, size_t n); /* keeps the first n bytes; n <= len */
+void buf_trim(buf *b, size_t n);     /* gives back what it has beyond len and n bytes, if it can; never all */
 char *buf_detach(buf *b, size_t *len); /* moves the bytes out (mem_free); NULL if nothing was ever appended */
 
 #endif

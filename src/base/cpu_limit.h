@@ -1,22 +1,17 @@
 /*
- * cpu_limit: how many CPUs and how much memory this process may really use: the affinity mask, cgroup v1/v2
- * CPU quota (cpu.max, cpu.cfs_quota_us) and memory limit (memory.max/high, memory.limit_in_bytes), the
- * tightest on the path from the process' cgroup to the root. Reads files under `root` ("/" in production, a
- * folder in tests).
+ * cpu_limit: how many CPUs this process may really use: the affinity mask and the cgroups' CPU quota (cpu.max,
+ * cpu.cfs_quota_us), the tightest on the path from the process' group to the root (base/cgroup.h). Reads files under
+ * `root` ("/" in production, a folder in tests).
  */
 #ifndef HEARTH_BASE_CPU_LIMIT_H
 #define HEARTH_BASE_CPU_LIMIT_H
 
-#include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 typedef struct cpu_limit {
-    size_t online;               /* CPUs that are online */
-    size_t affinity;             /* CPUs in this process' mask */
-    double quota_cpus;           /* CPU quota in CPUs, 0 = none */
-    uint64_t memory_max_bytes;   /* cgroup limit, UINT64_MAX = none */
-    uint64_t memory_total_bytes; /* of the machine */
+    size_t online;     /* CPUs that are online */
+    size_t affinity;   /* CPUs in this process' mask */
+    double quota_cpus; /* CPU quota in CPUs, 0 = none */
 } cpu_limit;
 
 void cpu_limit_read(const char *root, cpu_limit *out);

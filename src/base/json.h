@@ -43,6 +43,11 @@ status json_parse(const char *text, size_t len, size_t max_depth, json_doc **out
 void json_doc_free(json_doc *d);
 size_t json_doc_bytes(const json_doc *d); /* of memory that it holds, about */
 const json *json_root(const json_doc *d);
+/* Without memory, for a text that there was none to parse: the first member of this name (no U+0000) of the object that
+ * the text is or begins with; what comes behind it is not looked at. False: there is none, or it is no string, or has
+ * more than JSON_PEEK_BYTES. */
+#define JSON_PEEK_BYTES 256
+bool json_peek_string(const char *text, size_t len, const char *key, char dst[JSON_PEEK_BYTES], size_t *n);
 
 json_type json_kind(const json *v);
 /* Object member by NUL-terminated key: true if the key is present (its value may be null = NULL). */

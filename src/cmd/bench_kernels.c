@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/cpu_limit.h"
+#include "base/mem_limit.h"
 #include "cmd/answer.h"
 #include "cmd/bench.h"
 #include "cmd/cmd.h"
@@ -130,6 +131,7 @@ int bench_kernels(const bench_args *a)
 {
     err e = {.offset = ERR_NO_OFFSET};
     cpu_limit limit;
+    mem_limit memory;
     buf out = {0};
     json_w w = {0};
     kernels_report r = {.json = a->as_json ? &w : NULL};
@@ -138,10 +140,9 @@ int bench_kernels(const bench_args *a)
         return rc;
     }
     cpu_limit_read("/", &limit);
-    uint64_t memory =
-        limit.memory_total_bytes < limit.memory_max_bytes ? limit.memory_total_bytes : limit.memory_max_bytes;
+    mem_limit_read(NULL, &memory);
     kernel_speed_plan plan = {.kern = kern_select(a->open.cpu),
-                              .max_bytes = memory / 8,
+                              .max_bytes = mem_limit_bytes(&memory) / 8,
                               .rows = a->batch.at,
                               .n_rows = a->batch.n,
                               .each = print_speed,

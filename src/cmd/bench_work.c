@@ -1,7 +1,7 @@
 #include "cmd/bench_work.h"
 
-#include "base/cpu_limit.h"
 #include "base/mem.h"
+#include "base/mem_limit.h"
 #include "kern/pack.h"
 #include "model/model.h"
 
@@ -31,11 +31,9 @@ static void add_pieces(void *ctx, const kern_matrix *m)
 
 static void choose_buffer(bench_work *w)
 {
-    cpu_limit limit;
-    cpu_limit_read("/", &limit);
-    uint64_t memory =
-        limit.memory_total_bytes < limit.memory_max_bytes ? limit.memory_total_bytes : limit.memory_max_bytes;
-    read_buffer_init(&w->buffer, memory / 8);
+    mem_limit memory;
+    mem_limit_read(NULL, &memory);
+    read_buffer_init(&w->buffer, mem_limit_bytes(&memory) / 8);
     w->n_pieces = w->buffer.data ? read_pieces_cut(w->buffer.data, w->buffer.n_bytes, NULL, 0) : 0;
 }
 

@@ -14,6 +14,7 @@
 #include "base/cpu_limit.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/mem_limit.h"
 #include "base/pool.h"
 #include "cmd/answer.h"
 #include "cmd/args.h"
@@ -26,6 +27,7 @@ typedef struct findings {
     char cpu[128];
     char kernel[160];
     cpu_limit limit;
+    mem_limit memory;
     size_t threads;
     int landlock_abi; /* 0 = none */
     bool seccomp;
@@ -53,16 +55,13 @@ static void read_field(const char *path, const char *key, char *out, size_t cap)
 
 /* Best of three readings of memory that no cache holds. Takes at most an eighth of the memory there may be: a
  * question must not end in an out-of-memory kill. */
-/* Takes at most an eighth of the memory there may be: a question must not end in an out-of-memory kill. */
-static double measure_read(const cpu_limit *limit, size_t threads)
+static double measure_read(const findings *f)
 {
-    uint64_t memory = limit->memory_total_bytes < limit->memory_max_bytes ? limit->memory_total_bytes
-                                                                          : limit->memory_max_bytes;
     pool *p = NULL;
-    if (pool_new(threads, limit->quota_cpus <= 0, &p, NULL) != ST_OK) {
+    if (pool_new(f->threads, f->limit.quota_cpus <= 0, &p, NULL) != ST_OK) {
         return 0;
     }
-    double gbs = read_speed_measure(p, memory / 8);
+    double gbs = read_speed_measure(p, mem_limit_bytes(&f->memory) / 8);
     pool_free(p);
     return gbs;
 }
@@ -73,11 +72,12 @@ static void examine(findings *f)
     read_field("/proc/cpuinfo", "model name", f->cpu, sizeof f->cpu);
     snprintf(f->kernel, sizeof f->kernel, "%s", uname(&u) == 0 ? u.release : "unknown");
     cpu_limit_read("/", &f->limit);
+    mem_limit_read(NULL, &f->memory);
     f->threads = cpu_limit_threads(&f->limit, 0);
     long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, 1 /* LANDLOCK_CREATE_RULESET_VERSION */);
     f->landlock_abi = abi > 0 ? (int)abi : 0;
     f->seccomp = prctl(PR_GET_SECCOMP) >= 0;
-    f->read_gbs = measure_read(&f->limit, f->threads);
+    f->read_gbs = measure_read(f);
 }
 
 static const char *set_state(kern_set s)
@@ -106,9 +106,9 @@ static void print_people(const findings *f)
     if (f->limit.quota_cpus > 0) {
         printf(" (cgroup quota: %.2f CPUs)", f->limit.quota_cpus);
     }
-    printf("\nmemory       %.1f GiB", (double)f->limit.memory_total_bytes / (double)(1u << 30));
-    if (f->limit.memory_max_bytes != UINT64_MAX) {
-        printf(" (cgroup limit: %.1f GiB)", (double)f->limit.memory_max_bytes / (double)(1u << 30));
+    printf("\nmemory       %.1f GiB", (double)f->memory.total_bytes / (double)(1u << 30));
+    if (f->memory.group_bytes != MEM_LIMIT_NONE) {
+        printf(" (cgroup limit: %.1f GiB)", (double)f->memory.group_bytes / (double)(1u << 30));
     }
     if (f->read_gbs > 0) {
         printf(", read at %.1f GB/s (measured just now)\n", f->read_gbs);
@@ -162,12 +162,12 @@ static int print_json(const findings *f)
     json_w_key(&w, "quota_cpus");
     json_w_f64(&w, f->limit.quota_cpus);
     json_w_key(&w, "memory_bytes");
-    json_w_u64(&w, f->limit.memory_total_bytes);
+    json_w_u64(&w, f->memory.total_bytes);
     json_w_key(&w, "memory_limit_bytes");
-    if (f->limit.memory_max_bytes == UINT64_MAX) {
+    if (f->memory.group_bytes == MEM_LIMIT_NONE) {
         json_w_null(&w);
     } else {
-        json_w_u64(&w, f->limit.memory_max_bytes);
+        json_w_u64(&w, f->memory.group_bytes);
     }
     json_w_key(&w, "read_gbs");
     json_w_fixed(&w, f->read_gbs, 2);

@@ -37,7 +37,7 @@ typedef struct model_options_args {
 #define MODEL_LOAD_ROWS(o)                                                                                   \
     {"threads", 't', ARG_INT, &(o).threads, 1, 256, "N  compute threads (default: all that may be used)"},   \
     {"ctx", 'c', ARG_INT, &(o).ctx, 1, 16777216,                                                             \
-     "N  context in tokens (default: the model's, at most 8192)"},                                           \
+     "N  context in tokens (default: as many as memory allows, up to the model's)"},                                           \
     MODEL_HOLD_ROWS(o)
 #define MODEL_OPTION_ROWS(o)                                                                                 \
     {"model", 'm', ARG_TEXT, &(o).model, 0, 0, "FILE  the model: a path, or a name in the model folder"},    \

@@ -7,11 +7,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/mem_limit.h"
 #include "cmd/args.h"
 #include "cmd/cmd.h"
 #include "cmd/model_options.h"
 #include "cmd/read_text.h"
+#include "gguf/reader.h"
 #include "kern/kern.h"
+#include "serve/planner.h"
 #include "serve/serve.h"
 #include "text/reply_format.h"
 
@@ -20,7 +23,8 @@
 #define MAX_TIMEOUT_S     86400
 #define MAX_SESSION_TTL_S 31536000
 #define ID_BYTES          256
-#define MAX_OPTIONS       14
+#define MAX_OPTIONS       16          /* put_options adds 15 at most */
+#define OWN_OPTIONS       2           /* of each worker, beside those */
 #define OPTION_BYTES      (4096 + 32) /* --pack-dir=PATH */
 
 typedef struct serve_args {
@@ -31,7 +35,7 @@ typedef struct serve_args {
     int64_t port, max_body, max_queue, max_respawns, max_sessions, slow_reader_s, named_sessions;
     double stall_s, grace_s, drain_s, session_ttl_s;
     const char *store_dir;
-    int64_t store_bytes, store_daily;
+    int64_t store_bytes, store_daily, memory_bytes;
     const char *journal_dir;
     int64_t journal_bytes;
     bool no_store, no_sandbox;
@@ -46,6 +50,7 @@ typedef struct command {
     char self[4096], worker_cmd[4096];
     char options[MAX_OPTIONS][OPTION_BYTES]; /* --NAME=VALUE, the same for all workers */
     size_t n_options;
+    char own[MAX_MODELS][OWN_OPTIONS][64]; /* the same, of one worker */
 } command;
 
 static void print_listening(void *ctx, const char *url)
@@ -132,6 +137,40 @@ static void put_options(command *c, const serve_args *a)
     }
 }
 
+/* Without it the worker says what is wrong. */
+static uint64_t model_bytes(const char *path)
+{
+    gguf_files *f = NULL;
+    uint64_t bytes = gguf_files_open(path, &f, NULL) == ST_OK ? gguf_files_bytes(f) : 0;
+    gguf_files_close(f);
+    return bytes;
+}
+
+/* What each worker may plan with: all there is for one, its share for one of several. */
+static void share_memory(command *c, const serve_args *a, size_t n_models)
+{
+    mem_limit limit;
+    uint64_t sizes[MAX_MODELS], total = (uint64_t)a->memory_bytes;
+    planner_share shares[MAX_MODELS];
+    if (total == 0 && n_models > 1) {
+        mem_limit_read(NULL, &limit);
+        total = mem_limit_bytes(&limit);
+    }
+    if (total == 0 || total == MEM_LIMIT_NONE) {
+        return; /* it finds out by itself, or nobody knows */
+    }
+    for (size_t i = 0; i < n_models; i++) {
+        sizes[i] = model_bytes(c->paths[i]);
+    }
+    planner_divide(sizes, n_models, total, shares);
+    for (size_t i = 0; i < n_models; i++) {
+        snprintf(c->own[i][0], sizeof c->own[i][0], "--memory-bytes=%llu",
+                 (unsigned long long)shares[i].bytes);
+        snprintf(c->own[i][1], sizeof c->own[i][1], "--memory-most-bytes=%llu",
+                 (unsigned long long)shares[i].most_bytes);
+    }
+}
+
 /* This program as the worker of each model. */
 static int own_workers(command *c, const serve_args *a)
 {
@@ -157,6 +196,13 @@ static int own_workers(command *c, const serve_args *a)
         for (size_t k = 0; k < c->n_options; k++) {
             c->words[i][n++] = c->options[k];
         }
+    }
+    size_t n_models = a->models.n ? a->models.n : 1;
+    share_memory(c, a, n_models);
+    for (size_t i = 0; i < n_models && c->own[i][0][0] != '\0'; i++) {
+        size_t n = 4 + c->n_options;
+        c->words[i][n++] = c->own[i][0];
+        c->words[i][n++] = c->own[i][1];
     }
     return EXIT_OK;
 }
@@ -346,6 +392,7 @@ int cmd_serve(int argc, char **argv)
         {"store", 0, ARG_TEXT, &a.store_dir, 0, 0, "DIR  where what was read is kept on disk (hearth/kv in $XDG_CACHE_HOME or ~/.cache)"},
         {"store-bytes", 0, ARG_INT, &a.store_bytes, 1, MODEL_STORE_MOST, "N  bytes that may be kept there, per model (8589934592)"},
         {"store-daily-bytes", 0, ARG_INT, &a.store_daily, 0, MODEL_STORE_MOST, "N  bytes that may be written there in a day, per model (68719476736; 0: any)"},
+        {"memory-bytes", 0, ARG_INT, &a.memory_bytes, 1, INT64_MAX, "N  for all models together (what the machine and its control groups allow)"},
         {"no-store", 0, ARG_FLAG, &a.no_store, 0, 0, "keep nothing on disk"},
         {"journal", 0, ARG_TEXT, &a.journal_dir, 0, 0, "DIR  keep requests with an Idempotency-Key and their answers here, beyond a restart"},
         {"journal-bytes", 0, ARG_INT, &a.journal_bytes, 16 << 20, MODEL_STORE_MOST, "N  bytes that it may take there (268435456)"},

@@ -37,6 +37,37 @@ static void read_environment(char control[64], bool *has_control, int *status_fd
     unsetenv("HEARTH_WORKER_STATUS_FD");
 }
 
+/* The client reads frames, not stderr: of one that is not there worker_run says load_failed, by the name as it was
+ * given. */
+static int find_model(const char *name, char *path, size_t cap)
+{
+    int rc = model_path_find(name, path, cap);
+    if (rc == EXIT_FAILED) {
+        snprintf(path, cap, "%s", name);
+        rc = EXIT_OK;
+    }
+    return rc;
+}
+
+/* What of it the plan is made from. */
+typedef struct memory_args {
+    int64_t pages, bytes, most_bytes;
+} memory_args;
+
+static void use_memory(instance_options *o, const memory_args *a)
+{
+    o->kv_pages = (size_t)a->pages;
+    o->memory_bytes = (uint64_t)a->bytes;
+    o->memory_most_bytes = (uint64_t)a->most_bytes;
+}
+
+static void use_store(worker_config *cfg, const char *dir, int64_t bytes, int64_t daily)
+{
+    cfg->store_dir = dir;
+    cfg->instance.store_bytes = (uint64_t)bytes;
+    cfg->instance.store_daily_bytes = (uint64_t)daily;
+}
+
 int cmd_worker(int argc, char **argv)
 {
     model_options_args model = {0};
@@ -46,7 +77,8 @@ int cmd_worker(int argc, char **argv)
     int64_t slow_reader_s = WORKER_SLOW_READER_MS / 1000;
     const char *store_dir = NULL;
     int64_t store_bytes = MODEL_STORE_BYTES, store_daily = MODEL_STORE_DAILY_BYTES;
-    bool no_warm = false, no_sandbox = false;
+    memory_args memory = {0};
+    bool no_warm = false, no_sandbox = false, plan = false;
     const cli_arg table[] = {
         MODEL_OPTION_ROWS(model),
         {"max-sessions", 0, ARG_INT, &max_sessions, INT32_MIN, INT32_MAX,
@@ -58,6 +90,13 @@ int cmd_worker(int argc, char **argv)
          "N  bytes that may be kept there (8589934592)"},
         {"store-daily-bytes", 0, ARG_INT, &store_daily, 0, MODEL_STORE_MOST,
          "N  bytes that may be written there in a day (68719476736; 0: any)"},
+        {"kv-pages", 0, ARG_INT, &memory.pages, 1, INT32_MAX,
+         "N  pages of keys and values, 32 tokens each (default: as planned)"},
+        {"memory-bytes", 0, ARG_INT, &memory.bytes, 1, INT64_MAX,
+         "N  memory to plan with (default: what the machine and its control groups allow)"},
+        {"memory-most-bytes", 0, ARG_INT, &memory.most_bytes, 1, INT64_MAX,
+         "N  the same once kv_limit gives it more (default: no more)"},
+        {"plan", 0, ARG_FLAG, &plan, 0, 0, "say what memory the model would take, and end"},
         {"no-sandbox", 0, ARG_FLAG, &no_sandbox, 0, 0,
          "for debuggers: keep all rights while reading the model"},
         {"prefix-ids", 0, ARG_TEXT, &prefix, 0, 0, "IDS  token ids before every prompt"},
@@ -83,13 +122,7 @@ int cmd_worker(int argc, char **argv)
     read_environment(control, &has_control, &cfg.status_fd);
     ivec ids = {0};
     buf source = {0};
-    const char *name = model.model ? model.model : model_path;
-    rc = model_path_find(name, path, sizeof path);
-    if (rc == EXIT_FAILED) {
-        /* The client reads frames, not stderr: worker_run says load_failed about the name as it was given. */
-        snprintf(path, sizeof path, "%s", name);
-        rc = EXIT_OK;
-    }
+    rc = find_model(model.model ? model.model : model_path, path, sizeof path);
     rc = rc ? rc : model_options_instance(&model, KV_F16, &cfg.instance);
     rc = rc || !prefix ? rc : parse_ids("--prefix-ids", prefix, &ids);
     rc = rc || !template_file ? rc : read_template(template_file, &source);
@@ -98,9 +131,9 @@ int cmd_worker(int argc, char **argv)
         cfg.tool_format = tool_format;
         cfg.max_sessions = (int32_t)max_sessions;
         cfg.warm = !no_warm;
-        cfg.store_dir = store_dir;
-        cfg.instance.store_bytes = (uint64_t)store_bytes;
-        cfg.instance.store_daily_bytes = (uint64_t)store_daily;
+        use_store(&cfg, store_dir, store_bytes, store_daily);
+        use_memory(&cfg.instance, &memory);
+        cfg.plan_only = plan;
         cfg.sandbox = !no_sandbox;
         cfg.slow_reader_ms = (uint64_t)slow_reader_s * 1000;
         cfg.control_fd = has_control ? control : NULL;

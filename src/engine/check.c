@@ -123,8 +123,7 @@ static const char *check_lanes(const engine *en, size_t n_owned)
         return why;
     }
     tree = en->tree ? kv_tree_stats_read(en->tree) : tree;
-    bool all =
-        n_pages + tree.pages[0] + en->n_reads == page_pool_total(en->pages) - page_pool_available(en->pages);
+    bool all = n_pages + tree.pages[0] + en->n_reads == page_pool_used(en->pages);
     return all ? NULL : "there are pages of nobody";
 }
 

@@ -79,7 +79,7 @@ static status make_samplers(engine *en)
 {
     const engine_config *c = &en->cfg;
     size_t n = pool_threads(c->compute) < c->max_sequences ? pool_threads(c->compute) : c->max_sequences;
-    n = n < ENGINE_SAMPLERS ? n : ENGINE_SAMPLERS;
+    n = n < ENGINE_MAX_SAMPLERS ? n : ENGINE_MAX_SAMPLERS;
     status st = ST_OK;
     while (st == ST_OK && en->n_samplers < n) {
         st = sampler_new((int32_t)c->ops.shape->n_vocab, c->kern, &en->samplers[en->n_samplers]);
@@ -163,6 +163,7 @@ status engine_new(const engine_config *cfg, engine **out, err *e)
         engine_free(en);
         return st;
     }
+    (void)engine_set_page_limit(en, cfg->page_limit ? cfg->page_limit : cfg->n_pages);
     *out = en;
     return ST_OK;
 }
@@ -225,7 +226,8 @@ void engine_free(engine *en)
 void engine_note_pages(engine *en)
 {
     size_t cached = en->tree ? kv_tree_evictable(en->tree, 0) : 0;
-    counter_set(&en->count.pages_used, page_pool_total(en->pages) - page_pool_available(en->pages) - cached);
+    counter_set(&en->count.pages_total, page_pool_limit(en->pages));
+    counter_set(&en->count.pages_used, page_pool_used(en->pages) - cached);
     counter_set(&en->count.pages_cached, cached);
     lanes_stats l = lanes_stats_read(en->lanes);
     counter_set(&en->count.lanes_live, l.live);
@@ -310,13 +312,14 @@ static status reply_room(const engine *en, const gen_request *r, size_t *max_new
 {
     size_t n_pool = page_pool_total(en->pages) * KV_PAGE_TOKENS;
     size_t room = (size_t)en->cfg.n_ctx - r->n_prompt;
+    size_t had = r->n_resumed > 0 ? r->n_resumed : 1; /* a fresh reply wants one token */
     *ceiling = r->max_new_tokens < 0 || (size_t)r->max_new_tokens > room;
     if (r->plan != GEN_SAMPLE) {
         *ceiling = false;
         *max_new = 0;
-    } else if (*ceiling) { /* what the pool cannot hold is beyond the context; one token is wanted */
+    } else if (*ceiling) { /* what the pool cannot hold is beyond the context */
         size_t last = min_size((size_t)en->cfg.n_ctx, n_pool);
-        *max_new = last > r->n_prompt ? last - r->n_prompt : 1;
+        *max_new = last > r->n_prompt + had ? last - r->n_prompt : had;
     } else {
         *max_new = (size_t)r->max_new_tokens;
     }
@@ -327,6 +330,20 @@ static status reply_room(const engine *en, const gen_request *r, size_t *max_new
                        r->n_prompt + *max_new, need, page_pool_total(en->pages));
     }
     return ST_OK;
+}
+
+/* Tokens that it begins with, but for what only replaying them shows. */
+static status resumed_check(const engine *en, const gen_request *r, err *e)
+{
+    size_t room = (size_t)en->cfg.n_ctx - r->n_prompt;
+    size_t most = r->plan != GEN_SAMPLE   ? 0
+                  : r->max_new_tokens < 0 ? room
+                                          : min_size(room, (size_t)r->max_new_tokens);
+    if (r->n_resumed > most) {
+        return err_set(e, ST_RESUME_MISMATCH, NULL, "the reply cannot have had %zu tokens: %zu are its most",
+                       r->n_resumed, most);
+    }
+    return ids_check(en, "resumed", r->resumed, r->n_resumed, most, e);
 }
 
 status engine_submit(engine *en, const gen_request *r, sequence **out, err *e)
@@ -343,25 +360,38 @@ status engine_submit(engine *en, const gen_request *r, sequence **out, err *e)
         st = extras_check(en, r, e);
     }
     if (st == ST_OK) {
+        st = resumed_check(en, r, e);
+    }
+    if (st == ST_OK) {
         st = reply_room(en, r, &max_new, &ceiling, e);
     }
     if (st != ST_OK) {
         return st;
     }
-    st = sequence_new(en, r, max_new, ceiling, out);
-    return st == ST_OK ? ST_OK
-                       : err_set(e, st, NULL, "out of memory for a request of %zu tokens", r->n_prompt);
+    return sequence_new(en, r, max_new, ceiling, out, e);
 }
 
 int32_t engine_would_reuse(const engine *en, const gen_request *r)
 {
     kv_root_key root;
-    bool asks_each = r->sink.prompt_probs && r->prompt_logprobs >= 0;
+    bool asks_each = r->sink.prompt_probs && r->prompt_logprobs >= 0 && r->n_resumed == 0;
     if (r->n_prompt == 0 || asks_each ||
         reuse_root(en, r->cache_namespace, r->n_cache_namespace, &root) != ST_OK) {
         return 0;
     }
     return (int32_t)reuse_find(en, &root, r->session, r->prompt, r->n_prompt).n_tokens;
+}
+
+size_t engine_set_page_limit(engine *en, size_t n_pages)
+{
+    size_t total = page_pool_total(en->pages);
+    en->page_limit = n_pages < 1 ? 1 : min_size(n_pages, total);
+    /* a share of what there is for all pages, without an overflow */
+    park_set_budget(en->parking,
+                    (size_t)((double)en->cfg.park_bytes * (double)en->page_limit / (double)total));
+    scheduler_fit(en, clock_mono_ns(en->cfg.clock));
+    engine_note_pages(en);
+    return en->page_limit;
 }
 
 size_t engine_running(const engine *en)
@@ -530,6 +560,7 @@ bool engine_step(engine *en)
     en->step_no++;
     bool fetched = stored_collect(en);
     scheduler_sweep(en, now_ns);
+    scheduler_fit(en, now_ns);
     scheduler_admit(en, now_ns);
     bool restored = scheduler_restore(en);
     size_t n = scheduler_plan(en, now_ns);
@@ -565,7 +596,7 @@ void engine_stats_read(const engine *en, engine_stats *out)
                           .requests_failed = counter_get(&c->failed),
                           .requests_cancelled = counter_get(&c->cancelled),
                           .bugs = counter_get(&c->bugs),
-                          .pages_total = page_pool_total(en->pages),
+                          .pages_total = counter_get(&c->pages_total),
                           .pages_used = counter_get(&c->pages_used),
                           .pages_cached = counter_get(&c->pages_cached),
                           .sessions = counter_get(&c->sessions),

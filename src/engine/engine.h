@@ -37,9 +37,9 @@
  * end of its own is the smaller of n_ctx and the pool, so that one alone can always run.
  *
  * Thread: one owner ("the engine thread") for everything but a request's cancel flag and engine_stats_read.
- * Sinks are called inside engine_step on that thread; they must not call back into the engine except
- * seq_cancel, seq_cancel_guarded, seq_hold and seq_progress. No allocation per token once a request is
- * admitted.
+ * Sinks are called inside engine_step on that thread (those of a resumed reply inside engine_submit too); they must not
+ * call back into the engine except seq_cancel, seq_cancel_guarded, seq_fail, seq_hold and seq_progress. No allocation
+ * per token once a request is admitted.
  */
 #ifndef HEARTH_ENGINE_ENGINE_H
 #define HEARTH_ENGINE_ENGINE_H
@@ -67,7 +67,9 @@
 #define GEN_WATERMARK_TOKENS 64
 #define GEN_MAX_STEP_NS      UINT64_C(250000000)
 #define GEN_MIN_PRIORITY     (-10)
-#define GEN_MAX_PRIORITY     10
+/* Workspaces of the vocabulary's size, so no more than help. */
+#define ENGINE_MAX_SAMPLERS 16
+#define GEN_MAX_PRIORITY    10
 
 typedef struct engine engine;
 typedef struct session session;
@@ -86,7 +88,8 @@ typedef struct engine_config {
     pool *compute;          /* borrowed */
     const clock_src *clock; /* borrowed */
     int32_t n_ctx;          /* positions a sequence may have */
-    size_t n_pages;         /* of the page pool */
+    size_t n_pages;         /* of the page pool, reserved */
+    size_t page_limit;      /* to begin with (engine_set_page_limit); 0 = all of them */
     size_t prefill_chunk;   /* prompt rows per sequence and step at most, 1 … ops.max_rows */
     uint64_t max_step_ns;   /* what a step with prompts in it may take; 0 = chunks are not cut by time */
     size_t max_sequences;   /* lanes: running at once, 1 … ops.max_logit_rows */
@@ -136,6 +139,7 @@ typedef struct gen_token {
     const char *text; /* whole characters this step releases; may be empty; borrowed during the call */
     size_t text_len;
     const sampler_out *probs; /* NULL unless asked for */
+    bool again;               /* one of gen_request.resumed: it was said elsewhere; no probs */
 } gen_token;
 
 typedef struct gen_result {
@@ -237,12 +241,22 @@ typedef struct gen_request {
     size_t n_cache_namespace; /* 0 = the common one */
     const int32_t *labels;    /* GEN_SCORE: [n_labels] ids; copied */
     size_t n_labels;          /* 1 … GEN_MAX_LABELS */
+    /* The reply began elsewhere, with these tokens, and goes on behind them as if it had never stopped; copied. They are
+     * generated tokens in every respect, but that they are computed with the prompt (what is at hand is not), that
+     * nobody is told what their logprobs were, and that the prompt's are not told again. GEN_SAMPLE only. */
+    const int32_t *resumed;
+    size_t n_resumed; /* 0 = it begins here */
 } gen_request;
 
 /* All fields are checked before the session is touched. ST_INVALID_FIELD, ST_CONTEXT_LENGTH (prompt does not
  * leave room for one token; the message has both numbers), ST_NEVER_FITS (prompt and reply are more than the pool
  * holds; the message has both numbers), ST_NOMEM: then nothing changed and
- * no sink is called. *out stays valid until the sink's done/failed. */
+ * no sink is called. *out stays valid until the sink's done/failed.
+ * With resumed tokens the sink's watch (GEN_BEGINS, then GEN_TOKEN for each) and token are called from in here already,
+ * also if it then fails: ST_RESUME_MISMATCH, if the reply would have been over before the last of them, or would have
+ * had another one where the watcher forces it; or what the watcher says. A reply that is over with the last of them ends
+ * in the next step as it would have ended, without computing anything (all of its prompt counts as reused), but a
+ * `length` end in a named session. */
 status engine_submit(engine *en, const gen_request *r, sequence **out, err *e);
 /* Tokens of this request's prompt that would not be computed if it were admitted now. An estimate: others come first. */
 int32_t engine_would_reuse(const engine *en, const gen_request *r);
@@ -250,10 +264,20 @@ int32_t engine_would_reuse(const engine *en, const gen_request *r);
  * compute (no sequence, or all of them held). */
 bool engine_step(engine *en);
 size_t engine_running(const engine *en); /* sequences that have not ended */
+/*
+ * Between steps: at most n_pages (1 … all that were reserved, else the nearest of these) are in use from now on, and
+ * copies of preempted sequences are limited in proportion; memory beyond that goes back to the system. What is only
+ * cached goes first, then sequences are preempted. It changes no reply and refuses none: one that is alone goes
+ * beyond the limit when it must, alone, and gives that back. Returns the limit.
+ */
+size_t engine_set_page_limit(engine *en, size_t n_pages);
 
 void seq_cancel(sequence *s); /* takes effect at the next step's decision; idempotent */
 /* The same, and the result's guard is `guard` (static storage), unless seq_cancel came first. */
 void seq_cancel_guarded(sequence *s, const char *guard);
+/* It ends by a failure of this kind, before anything else of it is told: its caller cannot go on. At the end of the call
+ * of a sink that this is called in, else with the next step. */
+void seq_fail(sequence *s, status why);
 /* How far the prompt is. *cached: reused tokens, 0 until admitted. *processed: prompt tokens whose state
  * exists, cached ones included. */
 void seq_progress(const sequence *s, int32_t *cached, int32_t *processed);
@@ -265,14 +289,16 @@ typedef struct engine_stats { /* a snapshot; counters only rise; what follows bu
     uint64_t steps, tokens_prefilled, tokens_generated, tokens_reused;
     uint64_t requests_done, requests_failed, requests_cancelled; /* each request counts in one of the three */
     uint64_t bugs;
-    uint64_t pages_total;
+    uint64_t pages_total;  /* that may be in use now */
     uint64_t pages_used;   /* by what runs */
     uint64_t pages_cached; /* what ended left them; given to who needs them */
     uint64_t sessions, sequences;
     uint64_t running; /* sequences that have a lane: admitted and not ended */
     uint64_t parked;  /* of these: preempted and not yet back */
-    uint64_t preemptions, tokens_recomputed, tokens_restored; /* since the beginning */
-    uint64_t tokens_fetched;                                  /* from the store; since the beginning */
+    /* Since the beginning. Tokens of those that were parked, and generated ones of replies that began elsewhere: computed
+     * a second time, or not. */
+    uint64_t preemptions, tokens_recomputed, tokens_restored;
+    uint64_t tokens_fetched; /* from the store; since the beginning */
     uint64_t lanes, lanes_live, lanes_idle;
 } engine_stats;
 void engine_stats_read(const engine *en, engine_stats *out); /* any thread */

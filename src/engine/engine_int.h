@@ -13,7 +13,8 @@
  *      │             PARKED ─resume─► RESTORE ─restored─► PREFILL or DECODE
  *      └────────────── every state: cut (cancel, deadline), fail ────┘
  *
- * TAIL: the outcome is sealed, the last token is still to be forwarded.
+ * TAIL: the outcome is sealed, the last token is still to be forwarded. A reply that began elsewhere and is over already
+ * is sealed from the beginning: it ends QUEUED, or, where its last token is to be forwarded, at the end of PREFILL.
  * PARKED: its pages were needed elsewhere; a copy of them may stand aside (image). RESTORE: the copy is on its way
  * back. One without a copy computes its tokens again in PREFILL, and goes on where it was.
  * Held (EMIT_WAIT) is a mark beside the state, not a state: a held sequence keeps its place and computes
@@ -78,6 +79,7 @@ struct sequence {
     seq_state state;
     bool held;
     bool cancel_asked;
+    status fail_asked;        /* ST_OK: not */
     const char *cancel_guard; /* static storage; "" if it has none */
     bool terminal_sent;
     bool stop_cut;
@@ -105,6 +107,7 @@ struct sequence {
     sampling params;
     detok detok;
     size_t n_prompt;
+    size_t n_resumed; /* generated tokens that it began with */
     size_t n_stop_ids;
     size_t n_labels;
     int32_t n_prompt_top; /* alternatives per entry of prompt_probs */
@@ -142,12 +145,13 @@ typedef struct stored_read {
     size_t at;    /* which page of its history */
 } stored_read;
 
-#define ENGINE_READS       32                   /* under way at most */
-#define ENGINE_DISK_NS     UINT64_C(3000000000) /* that the store may take for its next page, or to begin with */
-#define ENGINE_WRITE_PAGES 8                    /* computed pages that are written together: 256 tokens */
+#define ENGINE_READS   32                   /* under way at most */
+#define ENGINE_DISK_NS UINT64_C(3000000000) /* that the store may take for its next page, or to begin with */
+/* Computed pages that are written together: 128 tokens. After a death no more than 256 are to be computed again:
+ * those that were not given to the store yet are half of it, and while they are computed it has the time to write the
+ * other half, which it was given before. Only a prompt's last chunk may be more. */
+#define ENGINE_WRITE_PAGES 4
 
-/* Workspaces of the vocabulary's size, so no more than help. */
-#define ENGINE_SAMPLERS 16
 /* Requests that are tried at one look at the queue, so that a long one costs a step nothing. */
 #define ENGINE_TRIES 16
 /* Bytes of copies that come back in one step. */
@@ -161,8 +165,8 @@ typedef struct stored_read {
 typedef struct engine_counters {
     atomic_uint_fast64_t steps, prefilled, generated, reused, done, failed, cancelled, bugs;
     atomic_uint_fast64_t preemptions, recomputed, restored;
-    atomic_uint_fast64_t pages_used, pages_cached, fetched, sessions, sequences, running, parked, lanes_live,
-        lanes_idle;
+    atomic_uint_fast64_t pages_total, pages_used, pages_cached, fetched, sessions, sequences, running, parked,
+        lanes_live, lanes_idle;
 } engine_counters;
 
 struct engine {
@@ -177,23 +181,23 @@ struct engine {
     bool fetch_seen;    /* it was asked after at this look at who waits */
     lane_table *lanes;
     park *parking;
-    sampler *samplers[ENGINE_SAMPLERS]; /* a thread of the pool uses one; NULL behind the last */
-    size_t n_samplers;                  /* at least 1 */
-    sequence **drawing;                 /* [max_sequences] those that draw in this step */
-    const float **drawing_logits;       /* [max_sequences] the row of each */
-    batch_row *rows;                    /* [ops.max_rows] */
-    batch_seq *seqs;                    /* [max_sequences] */
-    sequence **active;                  /* [max_sequences] those past QUEUED, in the order admitted */
-    sequence **order;                   /* [max_sequences] those in the batch */
-    policy_running *running;            /* [max_sequences] scratch */
-    policy_parked *parked;              /* [max_sequences] scratch */
-    size_t *want;                       /* [max_sequences] scratch */
-    step_row *steps;                    /* [max_sequences] for before_step */
-    float *logits;                      /* [ops.max_logit_rows][n_vocab] */
-    float *hidden;                      /* [max_sequences][n_embd] */
-    uint8_t *bad;                       /* [ops.max_rows] */
-    int32_t *repeat_scratch;            /* [REPEAT_MAX_SPAN] */
-    buf piece, text;                    /* one token on its way out; reserved for the longest */
+    sampler *samplers[ENGINE_MAX_SAMPLERS]; /* a thread of the pool uses one; NULL behind the last */
+    size_t n_samplers;                      /* at least 1 */
+    sequence **drawing;                     /* [max_sequences] those that draw in this step */
+    const float **drawing_logits;           /* [max_sequences] the row of each */
+    batch_row *rows;                        /* [ops.max_rows] */
+    batch_seq *seqs;                        /* [max_sequences] */
+    sequence **active;                      /* [max_sequences] those past QUEUED, in the order admitted */
+    sequence **order;                       /* [max_sequences] those in the batch */
+    policy_running *running;                /* [max_sequences] scratch */
+    policy_parked *parked;                  /* [max_sequences] scratch */
+    size_t *want;                           /* [max_sequences] scratch */
+    step_row *steps;                        /* [max_sequences] for before_step */
+    float *logits;                          /* [ops.max_logit_rows][n_vocab] */
+    float *hidden;                          /* [max_sequences][n_embd] */
+    uint8_t *bad;                           /* [ops.max_rows] */
+    int32_t *repeat_scratch;                /* [REPEAT_MAX_SPAN] */
+    buf piece, text;                        /* one token on its way out; reserved for the longest */
     /* borrowed */
     sequence *first, *last;
     session *sessions;
@@ -203,7 +207,9 @@ struct engine {
     size_t n_active; /* sequences past QUEUED */
     size_t n_sequences;
     size_t promised_pages; /* of all sequences */
-    size_t max_piece;      /* bytes of the longest piece */
+    size_t
+        page_limit; /* asked for; the pool's own is above it while somebody has more, or needs more to go on */
+    size_t max_piece; /* bytes of the longest piece */
     cost_model cost;
     size_t largest_chunk;    /* rows of prompts in one step so far, as far as the cost model remembers */
     size_t last_chunk;       /* the same of the last step that had a prompt in it */
@@ -230,9 +236,8 @@ void engine_note_pages(engine *en); /* after pages or lanes were taken or given 
 /* How a prompt would find the session now (PROTOCOL 2): the reason, and how many of its tokens the session knows; s may
  * be NULL. */
 reset_reason session_match(const session *s, bool warm, const int32_t *prompt, size_t n, size_t *known);
-/* One of its requests has left, with these tokens computed; none where nothing of it is kept. Without memory for
- * them the session forgets. */
-void session_keep(session *s, const ivec *ids);
+/* One of its requests has left, with these tokens computed. ST_NOMEM: then it has none. */
+status session_keep(session *s, const ivec *ids);
 /* An idle session gives its lane to somebody else; its tokens stay. */
 void session_lose_lane(session *s);
 
@@ -287,10 +292,13 @@ bool stored_collect(engine *en);
 /*
  * scheduler.c: who runs
  */
-/* Cuts what was cancelled or is overdue, in every state. */
+/* Fails what was asked to, cuts what was cancelled or is overdue, in every state. */
 void scheduler_sweep(engine *en, uint64_t now_ns);
 /* Brings parked sequences back and admits queued ones. */
 void scheduler_admit(engine *en, uint64_t now_ns);
+/* Brings the pool's limit to the one asked for, or as near as those allow who run: what is only cached goes first, then
+ * all but the eldest give way. */
+void scheduler_fit(engine *en, uint64_t now_ns);
 /* Moves copies of pages back; whether there were any. */
 bool scheduler_restore(engine *en);
 /* Fills en->order with those that compute in this step, each with its rows and the pages for them; returns how many.
@@ -304,8 +312,9 @@ void scheduler_learn(engine *en, const step_shape *shape, uint64_t ns);
 /*
  * sequence.c: the arrows
  */
-/* Checks nothing (engine_submit did); on failure r->stops is still the caller's. */
-status sequence_new(engine *en, const gen_request *r, size_t max_new, bool ceiling, sequence **out);
+/* Checks nothing (engine_submit did) but whether its reply can have the tokens that it begins with; on failure r->stops is
+ * still the caller's. */
+status sequence_new(engine *en, const gen_request *r, size_t max_new, bool ceiling, sequence **out, err *e);
 /* QUEUED → PREFILL, on that lane, with the prefix that is offered and held. The caller made sure of the pages:
  * need_pages is for all that is reserved. */
 void sequence_admit(sequence *s, lane *l, reuse_offer *o, size_t need_pages, uint64_t now_ns);
@@ -318,12 +327,16 @@ void sequence_draw(sequence *s, sampler *with, const float *logits);
 /* The rows of this step were computed, and the token drawn if it draws: PREFILL, DECODE and TAIL go on from here.
  * logits: of those of its rows that wanted them, in order. */
 void sequence_advance(sequence *s, const float *logits, uint64_t now_ns);
+/* QUEUED: the tokens that it began with are all of its reply, and none of them is to be forwarded. */
+bool sequence_over(const sequence *s);
 bool sequence_cancelled(const sequence *s);
 bool sequence_overdue(const sequence *s, uint64_t now_ns);
-/* Any state → gone, by cancel or deadline; a sealed outcome stays what it is. */
+/* Any state → gone, by cancel, deadline or because it is over; a sealed outcome stays what it is. */
 void sequence_cut(sequence *s, uint64_t now_ns);
 /* Any state → gone, with an error. */
 void sequence_fail(sequence *s, const err *e);
+/* Where seq_fail was called: fails it, and says so. */
+bool sequence_fails(sequence *s);
 /* Its rows of this step could not be computed: it fails, alone; with a sealed outcome it ends as sealed, its session
  * dirty. */
 void sequence_fail_step(sequence *s, const err *e, uint64_t now_ns);

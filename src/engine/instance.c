@@ -9,6 +9,7 @@
 #include "base/cpu_limit.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/mem_limit.h"
 #include "gguf/reader.h"
 #include "model/model.h"
 
@@ -43,6 +44,7 @@ struct instance_source {
     gguf_files *files; /* NULL once taken */
     pack_file *packed; /* NULL: pack in memory */
     cpu_limit limit;
+    mem_limit memory;
     uint8_t identity[SHA256_BYTES];
 };
 
@@ -65,18 +67,21 @@ static void report(const instance_options *opt, double done)
 }
 
 /*
- * Reads one byte of each system page of the weights, so that the wait for a cold disk is here, where it can
- * be shown, and not in the first reply. Costs tens of milliseconds per GB when the file is in the page cache.
+ * Reads one byte of each system page of the weights that are used as they lie in the file, so that the wait for a cold
+ * disk is here, where it can be shown, and not in the first reply. Costs tens of milliseconds per GB when the file is in
+ * the page cache.
  */
-static void prefault(const gguf_file *f, const instance_options *opt)
+static void prefault(const instance *in, const instance_options *opt)
 {
+    const gguf_file *f = in->file;
+    bool all = !model_wants_packing(in->model);
     uint64_t total = gguf_file_bytes(f), done = 0, next = 0;
     for (size_t i = 0; i < gguf_n_tensors(f); i++) {
         const gguf_tensor *t = gguf_tensor_at(f, i);
         const volatile unsigned char *data = t->data;
-        for (uint64_t at = 0; at < t->n_bytes; at += SYSTEM_PAGE) {
+        for (uint64_t at = 0; at < t->n_bytes && model_reads_tensor(in->model, t); at += SYSTEM_PAGE) {
             (void)data[at];
-            if (done + at >= next) {
+            if (all && done + at >= next) { /* else packing has reported */
                 report(opt, (double)(done + at) / (double)total);
                 next = done + at + PREFAULT_SLICE;
             }
@@ -100,39 +105,68 @@ static status read_string(instance *in, const char *key, const char **out)
     return ST_OK;
 }
 
-static status choose_context(instance *in, const instance_options *opt, err *e)
+static uint64_t memory_of(const instance_source *s, const instance_options *opt)
 {
-    uint32_t train = model_shape_of(in->model)->n_ctx_train;
-    in->info.context_train = train > INT32_MAX ? INT32_MAX : (int32_t)train;
-    if (opt->context < 0 || opt->context > in->info.context_train) {
-        return err_set(e, ST_INVALID_FIELD, "context",
-                       "a context of %d tokens is not within the model's 1 to %d", (int)opt->context,
-                       (int)in->info.context_train);
-    }
-    in->info.context = opt->context;
-    if (opt->context == 0) {
-        in->info.context = in->info.context_train < INSTANCE_DEFAULT_CONTEXT ? in->info.context_train
-                                                                             : INSTANCE_DEFAULT_CONTEXT;
-    }
-    return ST_OK;
+    return opt->memory_bytes > 0 ? opt->memory_bytes : mem_limit_bytes(&s->memory);
 }
 
-/* Pages for max_sequences full contexts, and one more each to go on from inside a page that is kept; but for one context at
- * least and beyond that for half the memory at most: fewer pages make requests wait, they never change a reply. */
-static size_t choose_pages(const instance *in, const instance_options *opt, const cpu_limit *limit)
+/* Whether the packed weights lie in a file: there is one, and it is mapped. */
+static bool maps_packed(const instance_source *s, const instance_options *opt)
 {
-    size_t per_context = ((size_t)in->info.context + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS;
-    uint64_t memory = limit->memory_max_bytes < limit->memory_total_bytes ? limit->memory_max_bytes
-                                                                          : limit->memory_total_bytes;
-    uint64_t affordable = memory / 2 / in->ops.page_bytes;
-    size_t wanted;
-    if (opt->kv_pages > 0) {
-        return opt->kv_pages;
+    return s->packed && !opt->huge_pages;
+}
+
+/* Of the model's files, that stay in memory. A digest, and packing, pass over all of it; packing gives back what it has
+ * passed. */
+static uint64_t mapped_bytes(const instance *in, const instance_source *s)
+{
+    uint64_t bytes = gguf_file_bytes(in->file);
+    bool hashed = !s->packed && gguf_parts(in->file) == 1 && bytes <= INSTANCE_DIGEST_BYTES;
+    for (size_t i = 0; i < gguf_n_tensors(in->file) && !hashed; i++) {
+        const gguf_tensor *t = gguf_tensor_at(in->file, i);
+        bytes -= model_reads_tensor(in->model, t) ? 0 : t->n_bytes;
     }
-    if (!size_mul(per_context + 1, opt->max_sequences, &wanted) || wanted > affordable) {
-        wanted = affordable > per_context ? (size_t)affordable : per_context;
+    return bytes;
+}
+
+static uint64_t scratch_bytes(const instance *in, size_t lanes)
+{
+    size_t samplers = in->info.threads < lanes ? in->info.threads : lanes;
+    uint64_t n_vocab = in->ops.shape->n_vocab;
+    samplers = samplers < ENGINE_MAX_SAMPLERS ? samplers : ENGINE_MAX_SAMPLERS;
+    return model_scratch_bytes(in->model, in->info.threads, lanes) + tokenizer_bytes(in->tok) +
+           gguf_table_bytes(in->file) + in->ops.max_logit_rows * n_vocab * sizeof(float) +
+           samplers * n_vocab * SAMPLER_TOKEN_BYTES + in->info.threads * INSTANCE_STACK_BYTES +
+           INSTANCE_PROGRAM_BYTES;
+}
+
+static status make_plan(instance *in, const instance_source *s, const instance_options *opt, err *e)
+{
+    uint32_t train = model_shape_of(in->model)->n_ctx_train;
+    uint64_t packed = model_packed_bytes(in->model);
+    in->info.context_train = train > INT32_MAX ? INT32_MAX : (int32_t)train;
+    size_t threads = cpu_limit_threads(&s->limit, opt->threads);
+    in->info.threads = threads < POOL_MAX_THREADS ? threads : POOL_MAX_THREADS;
+    const memory_needs needs = {.mapped_bytes = mapped_bytes(in, s),
+                                .packed_bytes = maps_packed(s, opt) ? packed : 0,
+                                .anonymous_bytes = maps_packed(s, opt) ? 0 : packed,
+                                .scratch_bytes = scratch_bytes(in, opt->max_sequences),
+                                .page_bytes = in->ops.page_bytes,
+                                .lanes = opt->max_sequences,
+                                .context_train = in->info.context_train};
+    const memory_wish wish = {.limit_bytes = memory_of(s, opt),
+                              .most_bytes = opt->memory_most_bytes,
+                              .available_bytes = s->memory.available_bytes,
+                              .copies_bytes = opt->park_bytes,
+                              .context = opt->context,
+                              .pages = opt->kv_pages};
+    status st = memory_plan_make(&needs, &wish, &in->info.plan, e);
+    if (st == ST_OK) {
+        in->info.context = in->info.plan.context;
+        in->info.kv_pages = in->info.plan.most_pages;
+        in->info.kv_page_bytes = in->ops.page_bytes;
     }
-    return wanted;
+    return st;
 }
 
 /* A reply must be able to end by itself; `hearth tokenize` opens such files without us. */
@@ -166,27 +200,24 @@ static status open_model(instance *in, gguf_files *take, const instance_options 
     }
     if (st == ST_OK) {
         in->ops = model_forward_ops(in->model);
-        st = choose_context(in, opt, e);
     }
     return st;
 }
 
-/* Packs the matrices, or brings them into memory if they are used as they lie in the file. */
+/* Packs the matrices, and brings into memory what is used as it lies in the file. */
 static status bring_weights(instance *in, const instance_source *s, const instance_options *opt, err *e)
 {
-    uint64_t memory = s->limit.memory_max_bytes < s->limit.memory_total_bytes ? s->limit.memory_max_bytes
-                                                                              : s->limit.memory_total_bytes;
-    bool fits = in->info.file_bytes < memory;
-    if (!model_wants_packing(in->model) && fits) {
-        prefault(in->file, opt);
+    status st = model_pack(in->model, in->compute,
+                           &(model_pack_options){.file = s->packed,
+                                                 .huge_pages = opt->huge_pages,
+                                                 .touch = true,
+                                                 .progress = opt->progress,
+                                                 .progress_ctx = opt->progress_ctx},
+                           e);
+    if (st == ST_OK) {
+        prefault(in, opt);
     }
-    return model_pack(in->model, in->compute,
-                      &(model_pack_options){.file = s->packed,
-                                            .huge_pages = opt->huge_pages,
-                                            .touch = fits,
-                                            .progress = opt->progress,
-                                            .progress_ctx = opt->progress_ctx},
-                      e);
+    return st;
 }
 
 /* The digest, if it is known or costs little. */
@@ -248,20 +279,15 @@ static void open_store(instance *in, const instance_options *opt, const kv_root_
 static status open_engine(instance *in, const instance_source *s, const instance_options *opt, size_t chunk,
                           err *e)
 {
-    const cpu_limit *limit = &s->limit;
-    size_t threads = cpu_limit_threads(limit, opt->threads);
-    threads = threads < POOL_MAX_THREADS ? threads : POOL_MAX_THREADS;
-    in->info.threads = threads;
-    in->info.kv_pages = choose_pages(in, opt, limit);
-    in->info.kv_page_bytes = in->ops.page_bytes;
     uint64_t kv_bytes = (uint64_t)in->info.kv_pages * in->info.kv_page_bytes;
     uint64_t park_bytes = opt->park_bytes == INSTANCE_PARK_QUARTER ? kv_bytes / 4 : opt->park_bytes;
     if (opt->sized) {
         opt->sized(opt->sized_ctx, &(instance_sizes){.file_bytes = in->info.file_bytes,
                                                      .kv_bytes = kv_bytes + park_bytes,
-                                                     .threads = threads});
+                                                     .threads = in->info.threads,
+                                                     .plan = &in->info.plan});
     }
-    status st = pool_new(threads, limit->quota_cpus <= 0, &in->compute, e);
+    status st = pool_new(in->info.threads, s->limit.quota_cpus <= 0, &in->compute, e);
     if (st == ST_OK) {
         st = bring_weights(in, s, opt, e);
     }
@@ -275,6 +301,7 @@ static status open_engine(instance *in, const instance_source *s, const instance
                          .clock = opt->clock ? opt->clock : clock_system(),
                          .n_ctx = in->info.context,
                          .n_pages = in->info.kv_pages,
+                         .page_limit = in->info.plan.pages,
                          .prefill_chunk = chunk,
                          .max_step_ns = opt->max_step_ns,
                          .max_sequences = opt->max_sequences,
@@ -387,6 +414,7 @@ status instance_source_open(const char *path, const instance_options *opt, insta
         return err_set(e, st, NULL, "out of memory for a model");
     }
     cpu_limit_read("/", &s->limit);
+    mem_limit_read(NULL, &s->memory);
     /* asks once, for all sets, and remembers the answers */
     s->packed = open_packed(s->files, kern_select(opt->cpu), opt);
     *out = s;
@@ -437,6 +465,9 @@ static status put_together(instance *in, instance_source *s, const instance_opti
         st = describe(in, e);
     }
     if (st == ST_OK) {
+        st = make_plan(in, s, opt, e);
+    }
+    if (st == ST_OK && !opt->plan_only) {
         st = open_engine(in, s, opt, chunk, e);
     }
     if (st == ST_OK) {

@@ -18,31 +18,39 @@
 #include "base/hash.h"
 #include "base/status.h"
 #include "engine/engine.h"
+#include "engine/memory_plan.h"
 #include "kern/kern.h"
 
-#define INSTANCE_DEFAULT_CONTEXT 8192
-#define INSTANCE_DEFAULT_CHUNK   512
-#define INSTANCE_PACK_MIN_BYTES  ((uint64_t)64 << 20)
-#define INSTANCE_DIGEST_BYTES    ((uint64_t)64 << 20) /* read at each start at most */
-#define INSTANCE_PARK_QUARTER    UINT64_MAX           /* as park_bytes: a quarter of what the pages take */
+#define INSTANCE_DEFAULT_CHUNK  512
+#define INSTANCE_PACK_MIN_BYTES ((uint64_t)64 << 20)
+#define INSTANCE_DIGEST_BYTES   ((uint64_t)64 << 20) /* read at each start at most */
+#define INSTANCE_PARK_QUARTER   MEMORY_PLAN_QUARTER  /* as park_bytes: a quarter of what the pages take */
+/* Code and data of the program and its libraries, stacks of threads, the heap before a model is there. */
+#define INSTANCE_PROGRAM_BYTES ((uint64_t)10 << 20)
+#define INSTANCE_STACK_BYTES   ((uint64_t)64 << 10) /* of a compute thread, used */
 
 /* What it will take, known once the model is parsed. */
 typedef struct instance_sizes {
-    uint64_t file_bytes; /* mapped */
-    uint64_t kv_bytes;   /* reserved for pages and copies of them; touched as they are used */
-    size_t threads;      /* of the compute pool, the engine's among them */
+    uint64_t file_bytes;     /* mapped */
+    uint64_t kv_bytes;       /* reserved for pages and copies of them; touched as they are used */
+    size_t threads;          /* of the compute pool, the engine's among them */
+    const memory_plan *plan; /* borrowed during the call */
 } instance_sizes;
 
 typedef struct instance_options {
     kern_set cpu; /* at most this set; KERN_SET_COUNT - 1 = the best */
     kv_type kv_type;
-    size_t threads;       /* 0 = all this process may use (base/cpu_limit.h) */
-    int32_t context;      /* 0 = the smaller of the model's and INSTANCE_DEFAULT_CONTEXT */
-    size_t max_sequences; /* running at once; pages for that many full contexts are reserved (not touched) */
-    size_t prefill_chunk; /* 0 = INSTANCE_DEFAULT_CHUNK */
-    uint64_t max_step_ns; /* engine_config's; 0 = chunks are not cut by time */
-    uint64_t park_bytes;  /* engine_config's */
-    size_t kv_pages;      /* of the pool; 0 = for that many full contexts, or what half the memory holds */
+    size_t threads;        /* 0 = all this process may use (base/cpu_limit.h) */
+    int32_t context;       /* 0 = the largest that the memory plan allows (engine/memory_plan.h) */
+    size_t max_sequences;  /* running at once */
+    size_t prefill_chunk;  /* 0 = INSTANCE_DEFAULT_CHUNK */
+    uint64_t max_step_ns;  /* engine_config's; 0 = chunks are not cut by time */
+    uint64_t park_bytes;   /* engine_config's */
+    size_t kv_pages;       /* of the pool; 0 = as the plan says */
+    uint64_t memory_bytes; /* that all of it may take; 0 = what this process may have (base/mem_limit.h) */
+    uint64_t
+        memory_most_bytes; /* for which pages are reserved (engine_set_page_limit gives them); 0 = the same */
+    bool plan_only;        /* open nothing but what the plan is made from: there is no engine then */
     bool warm;
     const clock_src *clock;                   /* NULL = the system's */
     void (*progress)(void *ctx, double done); /* 0 … 1, may be NULL */
@@ -88,8 +96,9 @@ typedef struct instance_info { /* strings live as long as the instance */
     int32_t context_train; /* of the model */
     int32_t n_vocab;
     size_t threads;
-    size_t kv_pages;
+    size_t kv_pages; /* reserved */
     size_t kv_page_bytes;
+    memory_plan plan;
     const char *chat_template; /* "" if absent; NUL-terminated copy */
     instance_number temperature, top_p, top_k, min_p, repetition_penalty, repeat_last_n;
 } instance_info;
@@ -115,8 +124,8 @@ status instance_open_take(instance_source *s, const instance_options *opt, insta
 
 /* Both steps. */
 status instance_open(const char *path, const instance_options *opt, instance **out, err *e);
-void instance_close(instance *in); /* NULL is fine; every sequence must have ended */
-engine *instance_engine(instance *in);
+void instance_close(instance *in);     /* NULL is fine; every sequence must have ended */
+engine *instance_engine(instance *in); /* NULL if only the plan was asked for */
 const tokenizer *instance_tokenizer(const instance *in);
 const instance_info *instance_describe(const instance *in);
 bool instance_changed(const instance *in); /* the file changed under its mapping */

@@ -36,6 +36,16 @@ void park_free(park *p)
     mem_free(p);
 }
 
+void park_set_budget(park *p, size_t budget_bytes)
+{
+    p->budget_bytes = budget_bytes;
+}
+
+bool park_is_over(const park *p)
+{
+    return p->used_bytes > p->budget_bytes;
+}
+
 size_t park_bytes_used(const park *p)
 {
     return p->used_bytes;
@@ -55,7 +65,8 @@ status park_save(park *p, const resident *kv, const page_pool *pool, park_image 
 {
     size_t n_pages = resident_pages_for(kv->ids.len), page_bytes = page_pool_page_bytes(pool), total;
     assert(kv->n_pages >= n_pages);
-    if (!size_mul(n_pages, page_bytes, &total) || total > p->budget_bytes - p->used_bytes) {
+    if (!size_mul(n_pages, page_bytes, &total) || park_is_over(p) ||
+        total > p->budget_bytes - p->used_bytes) {
         return ST_CAPACITY;
     }
     park_image *img = mem_calloc(1, sizeof *img);

@@ -20,6 +20,9 @@ typedef struct park_image park_image; /* owned by the sequence that it is of */
 
 status park_new(size_t budget_bytes, park **out);
 void park_free(park *p); /* every image must have been dropped (asserted); NULL is fine */
+/* Less than what is in use: no further copies until enough of them are gone. */
+void park_set_budget(park *p, size_t budget_bytes);
+bool park_is_over(const park *p); /* more is in use than the budget is */
 size_t park_bytes_used(const park *p);
 size_t park_images(const park *p);
 

@@ -46,7 +46,7 @@ void sequence_park(sequence *s, uint64_t now_ns)
 /* What it does with all that it had in its pages again. */
 static seq_state state_of_work(const sequence *s)
 {
-    return s->begun && sequence_pending(s) == 1 ? SEQ_DECODE : SEQ_PREFILL;
+    return s->begun && sequence_pending(s) == 1 ? SEQ_DECODE : SEQ_PREFILL; /* a sealed one has not begun */
 }
 
 void sequence_resume(sequence *s, reuse_offer *o, size_t need_pages)

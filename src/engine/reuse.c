@@ -56,7 +56,7 @@ reuse_offer reuse_find_for(const sequence *s)
         return (reuse_offer){.reason =
                                  session_match(s->session, false, s->history.data, s->n_prompt, &known)};
     }
-    return reuse_find(s->en, &s->root, s->session, s->history.data, s->n_prompt);
+    return reuse_find(s->en, &s->root, s->session, s->history.data, s->history.len);
 }
 
 reuse_offer reuse_find_again(const sequence *s)

@@ -9,7 +9,7 @@
  * token id mod 16, ids ascending, tokens that are no candidates left out. top-p keeps the shortest run of
  * candidates, in descending logit (lower id first), whose probabilities, added in that order, reach top_p.
  *
- * A `sampler` is the workspace (no allocation after sampler_new; 28 bytes per token); one thread at a time. An engine
+ * A `sampler` is the workspace (no allocation after sampler_new; SAMPLER_TOKEN_BYTES per token); one thread at a time. An engine
  * has several, and which one draws makes no difference, nor does what helps it.
  */
 #ifndef HEARTH_ENGINE_SAMPLER_H
@@ -24,6 +24,7 @@
 #include "kern/kern.h"
 
 #define SAMPLER_MAX_BIAS         1024u
+#define SAMPLER_TOKEN_BYTES      29 /* of a workspace, for each token of the vocabulary */
 #define SAMPLER_MAX_TOP_LOGPROBS 20
 
 typedef struct logit_bias {

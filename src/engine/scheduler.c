@@ -9,16 +9,19 @@
 #define ROWS_STEP   16
 #define ALONE_STEPS 8 /* of replies alone, that their time is a mean of */
 
-/* Sweeping: cancel and deadline, in every state */
+/* Sweeping: cancel and deadline, in every state, and replies that were over before they came */
 
 void scheduler_sweep(engine *en, uint64_t now_ns)
 {
     for (sequence *s = en->first, *next; s; s = next) {
         next = s->next;
+        if (sequence_fails(s)) {
+            continue;
+        }
         if (s->state == SEQ_TAIL && !s->held) {
             continue; /* sealed, one row from its end */
         }
-        if (sequence_cancelled(s) || sequence_overdue(s, now_ns)) {
+        if (sequence_cancelled(s) || sequence_overdue(s, now_ns) || (sequence_over(s) && !s->held)) {
             sequence_cut(s, now_ns);
         }
     }
@@ -77,16 +80,85 @@ static size_t cached_pages(const engine *en)
     return en->tree ? kv_tree_evictable(en->tree, 0) : 0;
 }
 
-/* Whether n_pages beyond what is promised can be had now. What is only cached gives way, and for one that comes in also
- * those who compute nothing because their readers do not read. */
-static bool has_room(const engine *en, size_t n_pages, size_t n_path, bool comes_in)
+/* Pages that are free or only cached, and promised to nobody. */
+static size_t in_reach(const engine *en)
 {
-    size_t in_reach = page_pool_available(en->pages) + cached_pages(en) - en->promised_pages;
-    for (size_t i = 0; i < en->n_active && comes_in && in_reach < n_pages; i++) {
+    return page_pool_available(en->pages) + cached_pages(en) - en->promised_pages;
+}
+
+static bool has_pages(const sequence *s)
+{
+    return s->kv->n_pages > 0 || s->promised_pages > 0;
+}
+
+/* Whether all who have pages could give them up for one that comes in. */
+static bool nobody_computes(const engine *en)
+{
+    for (size_t i = 0; i < en->n_active; i++) {
         const sequence *s = en->active[i];
-        in_reach += s->held && sequence_can_park(s) ? could_give(en, s, n_path) : 0;
+        if (has_pages(s) && !(s->held && sequence_can_park(s))) {
+            return false;
+        }
     }
-    return in_reach >= n_pages;
+    return true;
+}
+
+/* Whether at most one has pages: who goes on is not always the one that policy_victim spares. */
+static bool is_alone(const engine *en)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < en->n_active; i++) {
+        n += has_pages(en->active[i]);
+    }
+    return n <= 1;
+}
+
+/* Beyond the limit, of what was reserved: for one that could not go on else, however long it waited. */
+static bool lend(engine *en, size_t n_pages)
+{
+    size_t limit = page_pool_limit(en->pages);
+    if (n_pages > page_pool_total(en->pages) - limit) {
+        return false;
+    }
+    page_pool_set_limit(en->pages, limit + n_pages);
+    return true;
+}
+
+/* Whether n_pages beyond what is promised can be had now. What is only cached gives way, and for one that comes in also
+ * those who compute nothing because their readers do not read; if there is nobody else, it is lent what is missing. */
+static bool has_room(engine *en, size_t n_pages, size_t n_path, bool comes_in)
+{
+    size_t n = in_reach(en);
+    for (size_t i = 0; i < en->n_active && comes_in && n < n_pages; i++) {
+        const sequence *s = en->active[i];
+        n += s->held && sequence_can_park(s) ? could_give(en, s, n_path) : 0;
+    }
+    return n >= n_pages || (comes_in && nobody_computes(en) && lend(en, n_pages - n));
+}
+
+/* Copies of preempted sequences, whose budget has become less. */
+static void fit_copies(engine *en)
+{
+    for (size_t i = 0; i < en->n_active && park_is_over(en->parking); i++) {
+        sequence *s = en->active[i];
+        if (s->state == SEQ_PARKED && s->image) {
+            sequence_drop_image(s); /* it is computed again */
+        }
+    }
+}
+
+void scheduler_fit(engine *en, uint64_t now_ns)
+{
+    page_pool *p = en->pages;
+    while (page_pool_limit(p) != en->page_limit) {
+        size_t least = page_pool_used(p) + en->promised_pages;
+        page_pool_set_limit(p, least > en->page_limit ? least : en->page_limit);
+        bool evicted = least > en->page_limit && en->tree && kv_tree_evict(en->tree, 0);
+        if (least > en->page_limit && !evicted && (is_alone(en) || !preempt_one(en, false, now_ns))) {
+            break; /* it is tried again at the next step */
+        }
+    }
+    fit_copies(en);
 }
 
 /* Makes sure of them; has_room was true. */
@@ -227,7 +299,7 @@ static bool try_admit(engine *en, sequence *s, uint64_t now_ns)
     if (!has_room_with(en, &o, need)) {
         return false;
     }
-    if (stored_fetch(s, o.n_tokens, s->n_prompt - 1)) {
+    if (stored_fetch(s, o.n_tokens, s->history.len - 1)) {
         reuse_let_go(en, &o);
         return false;
     }
@@ -473,7 +545,8 @@ static void secure_pages(engine *en, sequence *s, uint64_t now_ns)
             (void)st;
             return;
         }
-        if (stored_yield(en) || preempt_one(en, false, now_ns)) {
+        if (stored_yield(en) || (is_alone(en) && lend(en, more - in_reach(en))) ||
+            preempt_one(en, false, now_ns)) {
             continue;
         }
         sequence *sealed = s->state == SEQ_TAIL ? s : held_tail(en);

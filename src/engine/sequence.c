@@ -54,7 +54,7 @@ static status copy_lists(sequence *s, const gen_request *r)
         memcpy(s->labels, r->labels, r->n_labels * sizeof *s->labels);
         s->n_labels = r->n_labels;
     }
-    if (r->sink.prompt_probs && r->prompt_logprobs >= 0) {
+    if (r->sink.prompt_probs && r->prompt_logprobs >= 0 && r->n_resumed == 0) {
         s->prompt_probs = mem_alloc_array(s->n_prompt - 1, sizeof *s->prompt_probs); /* not NULL for 0 */
         if (!s->prompt_probs) {
             return ST_NOMEM;
@@ -87,59 +87,26 @@ static status allocate(sequence *s, const gen_request *r)
     return st;
 }
 
-status sequence_new(engine *en, const gen_request *r, size_t max_new, bool ceiling, sequence **out)
-{
-    sequence *s = mem_calloc(1, sizeof *s);
-    if (!s) {
-        return ST_NOMEM;
-    }
-    s->en = en;
-    s->session = r->session;
-    s->cancel = r->cancel;
-    s->sink = r->sink;
-    s->params = r->params;
-    s->n_prompt = r->n_prompt;
-    s->max_new = max_new;
-    s->ceiling = ceiling;
-    s->id_hash = r->id_hash;
-    s->priority = r->priority;
-    s->repeat_span = (size_t)r->repeat_span;
-    s->plan = r->plan;
-    s->cancel_guard = "";
-    s->deadline_ns = r->deadline_ns;
-    s->stops = r->stops;
-    stop_matcher_init(&s->stop, s->stops);
-    if (en->cfg.tok) {
-        detok_init(&s->detok, en->cfg.tok);
-    }
-    status st = allocate(s, r);
-    if (st != ST_OK) {
-        s->stops = NULL; /* still the caller's */
-        sequence_free(s);
-        return st;
-    }
-    s->submit_ns = clock_mono_ns(en->cfg.clock);
-    s->waits_ns = s->submit_ns;
-    s->ticket = ++en->n_tickets;
-    s->prev = en->last;
-    if (s->prev) {
-        s->prev->next = s;
-    } else {
-        en->first = s;
-    }
-    en->last = s;
-    en->n_sequences++;
-    if (s->session) {
-        s->session->n_requests++;
-    }
-    counter_set(&en->count.sequences, en->n_sequences);
-    *out = s;
-    return ST_OK;
-}
-
 size_t sequence_generated(const sequence *s)
 {
     return s->history.len - s->n_prompt;
+}
+
+/* While it is there still: TAIL, or a reply that was over before it came here. */
+static bool is_sealed(const sequence *s)
+{
+    return s->sealed != FINISH_NONE;
+}
+
+/* So that the next turn finds the whole reply resident. */
+static bool forwards_last(const sequence *s)
+{
+    return s->sealed == FINISH_LENGTH && s->session && !s->stop_cut;
+}
+
+bool sequence_over(const sequence *s)
+{
+    return s->state == SEQ_QUEUED && is_sealed(s) && !forwards_last(s);
 }
 
 size_t sequence_reserves(const sequence *s)
@@ -162,7 +129,7 @@ void sequence_admit(sequence *s, lane *l, reuse_offer *o, size_t need_pages, uin
     s->reset = o->reason;
     s->miss = o->miss;
     s->miss_at = o->miss_at;
-    s->reused = o->n_tokens;
+    s->reused = o->n_tokens < s->n_prompt ? o->n_tokens : s->n_prompt;
     s->n_known = o->n_tokens;
     reuse_take(s, o);
     s->admit_ns = now_ns;
@@ -172,6 +139,7 @@ void sequence_admit(sequence *s, lane *l, reuse_offer *o, size_t need_pages, uin
     en->active[en->n_active++] = s;
     counter_set(&en->count.running, en->n_active);
     counter_add(&en->count.reused, s->reused);
+    counter_add(&en->count.restored, s->n_known - s->reused);
     s->state = SEQ_PREFILL;
     engine_note_pages(en);
 }
@@ -184,7 +152,7 @@ size_t sequence_pending(const sequence *s)
 bool sequence_wants_logits(const sequence *s, size_t position)
 {
     bool last = position + 1 == s->history.len; /* of what is known: a token is drawn from it */
-    bool draws = last && s->state != SEQ_TAIL && (s->max_new > 0 || s->plan == GEN_SCORE);
+    bool draws = last && !is_sealed(s) && (s->max_new > 0 || s->plan == GEN_SCORE);
     return draws || (s->prompt_probs && position >= s->n_known && position + 1 < s->n_prompt);
 }
 
@@ -227,18 +195,30 @@ bool sequence_overdue(const sequence *s, uint64_t now_ns)
     return s->deadline_ns != 0 && now_ns >= s->deadline_ns;
 }
 
-/* The session's tokens are those that its last request computed, or none. */
-static void leave_session(sequence *s, bool kept)
+/* The session's tokens are those that its last request computed, or none. Returns how many it still lacks. */
+static size_t leave_session(sequence *s, bool kept)
 {
     session *owner = s->session;
+    status st = ST_OK;
     owner->active = NULL;
     owner->last_used = s->en->step_no;
     if (kept && s->en->cfg.warm) {
-        session_keep(owner, &s->kv->ids);
+        st = session_keep(owner, &s->kv->ids);
     } else {
         ivec_reset(&owner->ids);
     }
     s->lane->tokens = &owner->ids;
+    return st == ST_OK ? 0 : s->kv->ids.len;
+}
+
+/* Without memory for a copy the session takes the sequence's own, which begin with the n that it is to have. What
+ * points to them stays valid until its next request. */
+static void give_history(sequence *s, size_t n)
+{
+    ivec old = s->session->ids;
+    s->session->ids = s->history;
+    ivec_truncate(&s->session->ids, n);
+    s->history = old;
 }
 
 /* Out of those that run: its lane, its pages and what was promised to it are free again. */
@@ -257,13 +237,14 @@ static void leave_active(sequence *s, bool kept)
         atomic_fetch_sub_explicit(&en->count.parked, 1, memory_order_relaxed);
     }
     sequence_drop_image(s);
-    if (s->session) {
-        leave_session(s, kept);
-    }
+    size_t lacks = s->session ? leave_session(s, kept) : 0;
     if (kept) {
         stored_write(s, true);
     }
     reuse_leave(s, kept);
+    if (lacks > 0) {
+        give_history(s, lacks);
+    }
     if (!s->session) {
         (void)lanes_release(en->lanes, s->ticket);
     } else if (s->session->gives_lane) {
@@ -401,25 +382,43 @@ static void fail_status(sequence *s, status st)
     sequence_fail(s, &e);
 }
 
+bool sequence_fails(sequence *s)
+{
+    bool fails = s->fail_asked != ST_OK;
+    if (fails) {
+        fail_status(s, s->fail_asked);
+    }
+    return fails;
+}
+
 static status watch(sequence *s, gen_moment when, const buf *text)
 {
     return s->sink.watch ? s->sink.watch(s->sink.ctx, when, buf_str(text), text->len, &s->verdict) : ST_OK;
 }
 
+/* As sealed. What is not computed yet never will be: of a reply that was over when it came that may be its prompt. */
+static void end_sealed(sequence *s, uint64_t now_ns)
+{
+    s->reused = s->n_prompt - s->prefilled;
+    end(s, now_ns);
+}
+
 void sequence_cut(sequence *s, uint64_t now_ns)
 {
-    if (s->state != SEQ_TAIL) {
-        finish_causes c = {.deadline = sequence_overdue(s, now_ns), .cancelled = sequence_cancelled(s)};
-        status st = reply_flush(s);
-        if (st == ST_OK) {
-            st = watch(s, GEN_CUT, &s->tail);
-        }
-        if (st != ST_OK) {
-            fail_status(s, st);
-            return;
-        }
-        s->sealed = finish_of(&c);
+    if (is_sealed(s)) {
+        end_sealed(s, now_ns);
+        return;
     }
+    finish_causes c = {.deadline = sequence_overdue(s, now_ns), .cancelled = sequence_cancelled(s)};
+    status st = reply_flush(s);
+    if (st == ST_OK) {
+        st = watch(s, GEN_CUT, &s->tail);
+    }
+    if (st != ST_OK) {
+        fail_status(s, st);
+        return;
+    }
+    s->sealed = finish_of(&c);
     end(s, now_ns);
 }
 
@@ -431,9 +430,9 @@ void sequence_end_short(sequence *s, uint64_t now_ns)
 
 void sequence_fail_step(sequence *s, const err *e, uint64_t now_ns)
 {
-    if (s->state == SEQ_TAIL) {
+    if (is_sealed(s)) {
         s->session->dirty = true;
-        end(s, now_ns);
+        end_sealed(s, now_ns);
         return;
     }
     sequence_fail(s, e);
@@ -449,7 +448,7 @@ void sequence_spoil(sequence *s, uint64_t now_ns)
 
 bool sequence_draws(const sequence *s)
 {
-    return s->state != SEQ_TAIL && s->max_new > 0 && s->step_rows == sequence_pending(s);
+    return !is_sealed(s) && s->max_new > 0 && s->step_rows == sequence_pending(s);
 }
 
 void sequence_draw(sequence *s, sampler *with, const float *logits)
@@ -500,38 +499,66 @@ static status release(sequence *s, const finish_causes *c)
     return st == ST_OK ? watch(s, cut ? GEN_CUT : GEN_ENDS, &s->tail) : st;
 }
 
-/* Adds the drawn token to the reply and finds out what ends it by that; then seals the outcome. */
-static status decide(sequence *s, int32_t token, bool forced, bool *emit, uint64_t now_ns)
+/* The next of the tokens that the watcher forces, if there is one: it takes the place of the drawn one. */
+static bool take_forced(sequence *s, int32_t *token)
 {
-    finish_causes c = {0};
+    gen_verdict *v = &s->verdict;
+    if (s->n_forced == v->n_force) {
+        return false;
+    }
+    *token = v->force[s->n_forced++];
+    if (s->n_forced == v->n_force) {
+        s->n_forced = v->n_force = 0;
+    }
+    return true;
+}
+
+/* Adds the token to the reply and finds out what ends it by that. */
+static status hear(sequence *s, int32_t token, bool forced, bool *emit, finish_causes *c)
+{
     status st = ST_OK;
     *emit =
         forced || !is_terminal(s, token); /* a terminal one is neither emitted nor counted nor forwarded */
-    c.end_token = !*emit;
+    c->end_token = !*emit;
     if (*emit) {
         st = take(s, token);
         if (st == ST_OK) {
             st = watch(s, GEN_TOKEN, &s->en->text);
         }
         bool used_up = sequence_generated(s) == s->max_new;
-        c.budget = used_up && !s->ceiling;
-        c.context = used_up && s->ceiling;
+        c->budget = used_up && !s->ceiling;
+        c->context = used_up && s->ceiling;
         s->repeated = repeat_guard_fires(s->history.data + s->n_prompt, sequence_generated(s), s->repeat_span,
                                          s->en->repeat_scratch);
-        c.guard = s->repeated;
+        c->guard = s->repeated;
     }
-    c.tool_calls_closed = s->verdict.tool_calls_closed;
+    c->tool_calls_closed = s->verdict.tool_calls_closed;
+    return st;
+}
+
+static bool ends_by(const sequence *s, const finish_causes *c)
+{
+    return c->end_token || s->stop_cut || c->budget || c->context || c->guard || c->cancelled ||
+           c->deadline || c->tool_calls_closed;
+}
+
+static status seal(sequence *s, finish_causes *c)
+{
+    status st = release(s, c);
+    c->stop_string = s->stop_cut;
+    c->n_tool_calls = s->verdict.n_tool_calls;
+    s->sealed = finish_of(c);
+    return st;
+}
+
+/* Adds the drawn token to the reply and seals the outcome if that, or anything else, ends it. */
+static status decide(sequence *s, int32_t token, bool forced, bool *emit, uint64_t now_ns)
+{
+    finish_causes c = {0};
+    status st = hear(s, token, forced, emit, &c);
     c.cancelled = sequence_cancelled(s);
     c.deadline = sequence_overdue(s, now_ns);
-    bool over = c.end_token || s->stop_cut || c.budget || c.context || c.guard || c.cancelled || c.deadline ||
-                c.tool_calls_closed;
-    if (st == ST_OK && over) {
-        st = release(s, &c);
-    }
-    c.stop_string = s->stop_cut;
-    c.n_tool_calls = s->verdict.n_tool_calls;
-    s->sealed = finish_of(&c);
-    return st;
+    return st == ST_OK && ends_by(s, &c) ? seal(s, &c) : st;
 }
 
 static void report(sequence *s, const sampler_out *drawn, uint64_t now_ns)
@@ -546,16 +573,108 @@ static void report(sequence *s, const sampler_out *drawn, uint64_t now_ns)
     s->sink.token(s->sink.ctx, &t);
 }
 
+/* One of the tokens that the reply began with: all that it did then, but for computing and telling it. */
+static status replay_token(sequence *s, int32_t token, bool last, err *e)
+{
+    int32_t wanted = token;
+    bool forced = take_forced(s, &wanted), emitted;
+    finish_causes c = {0};
+    if (wanted != token || (!forced && is_terminal(s, token))) {
+        return err_set(e, ST_RESUME_MISMATCH, NULL, "token %zu of the reply cannot be %d",
+                       sequence_generated(s), (int)token);
+    }
+    status st = hear(s, token, forced, &emitted, &c);
+    if (st == ST_OK && ends_by(s, &c)) {
+        st = last ? seal(s, &c)
+                  : err_set(e, ST_RESUME_MISMATCH, NULL, "the reply was over with its first %zu tokens",
+                            sequence_generated(s));
+    }
+    if (st == ST_OK) {
+        const buf *text = &s->en->text;
+        gen_token t = {.token = token, .text = buf_str(text), .text_len = text->len, .again = true};
+        s->sink.token(s->sink.ctx, &t);
+    }
+    return st;
+}
+
+static status replay(sequence *s, const gen_request *r, err *e)
+{
+    status st = r->n_resumed > 0 ? watch(s, GEN_BEGINS, &(buf){0}) : ST_OK;
+    s->n_resumed = r->n_resumed;
+    err_clear(e);
+    for (size_t i = 0; st == ST_OK && i < r->n_resumed; i++) {
+        st = replay_token(s, r->resumed[i], i + 1 == r->n_resumed, e);
+    }
+    return st == ST_OK || e->code == st ? st
+                                        : err_set(e, st, NULL, "a reply cannot go on: %s", status_text(st));
+}
+
+/* It waits, behind all that were submitted before. */
+static void enqueue(sequence *s)
+{
+    engine *en = s->en;
+    s->submit_ns = clock_mono_ns(en->cfg.clock);
+    s->waits_ns = s->submit_ns;
+    s->ticket = ++en->n_tickets;
+    s->prev = en->last;
+    if (s->prev) {
+        s->prev->next = s;
+    } else {
+        en->first = s;
+    }
+    en->last = s;
+    en->n_sequences++;
+    if (s->session) {
+        s->session->n_requests++;
+    }
+    counter_set(&en->count.sequences, en->n_sequences);
+}
+
+status sequence_new(engine *en, const gen_request *r, size_t max_new, bool ceiling, sequence **out, err *e)
+{
+    sequence *s = mem_calloc(1, sizeof *s);
+    err why;
+    if (!s) {
+        return err_set(e, ST_NOMEM, NULL, "out of memory for a request of %zu tokens", r->n_prompt);
+    }
+    s->en = en;
+    s->session = r->session;
+    s->cancel = r->cancel;
+    s->sink = r->sink;
+    s->params = r->params;
+    s->n_prompt = r->n_prompt;
+    s->max_new = max_new;
+    s->ceiling = ceiling;
+    s->id_hash = r->id_hash;
+    s->priority = r->priority;
+    s->repeat_span = (size_t)r->repeat_span;
+    s->plan = r->plan;
+    s->cancel_guard = "";
+    s->deadline_ns = r->deadline_ns;
+    s->stops = r->stops;
+    stop_matcher_init(&s->stop, s->stops);
+    if (en->cfg.tok) {
+        detok_init(&s->detok, en->cfg.tok);
+    }
+    status st = allocate(s, r);
+    st = st == ST_OK ? replay(s, r, &why)
+                     : err_set(&why, st, NULL, "out of memory for a request of %zu tokens", r->n_prompt);
+    if (st != ST_OK) {
+        s->stops = NULL; /* still the caller's */
+        sequence_free(s);
+        return err_set(e, st, why.field, "%s", why.msg);
+    }
+    enqueue(s);
+    *out = s;
+    return ST_OK;
+}
+
 /* Puts a forced token in the place of the drawn one. logits: the row it was drawn from. */
 static bool force_token(sequence *s, const float *logits)
 {
-    gen_verdict *v = &s->verdict;
-    if (s->n_forced == v->n_force) {
+    int32_t token;
+    if (!take_forced(s, &token)) {
         return false;
-    }
-    int32_t token = v->force[s->n_forced++];
-    if (s->n_forced == v->n_force) {
-        s->n_forced = v->n_force = 0;
     }
     if (s->params.top_logprobs >= 0) {
         sampler_score(s->en->samplers[0], logits, token, s->params.top_logprobs, &s->drawn);
@@ -577,10 +696,13 @@ static void next_token(sequence *s, const float *logits, uint64_t now_ns)
     if (emit) {
         report(s, &s->drawn, now_ns);
     }
-    if (s->sealed == FINISH_NONE) {
+    if (sequence_fails(s)) {
+        return;
+    }
+    if (!is_sealed(s)) {
         s->state = SEQ_DECODE;
-    } else if (s->sealed == FINISH_LENGTH && s->session && !s->stop_cut) {
-        s->state = SEQ_TAIL; /* so that the next turn finds the whole reply resident */
+    } else if (forwards_last(s)) {
+        s->state = SEQ_TAIL;
     } else {
         end(s, now_ns);
     }
@@ -615,7 +737,7 @@ static void read_prompt(sequence *s, const float *logits, uint64_t now_ns)
     end(s, now_ns);
 }
 
-/* PREFILL → the first token, or, with nothing to generate, the end. */
+/* PREFILL → the next token, or, with nothing to generate, the end. */
 static void prefilled(sequence *s, const float *logits, uint64_t now_ns)
 {
     s->begun = true;
@@ -623,11 +745,18 @@ static void prefilled(sequence *s, const float *logits, uint64_t now_ns)
     if (s->prompt_probs) {
         s->sink.prompt_probs(s->sink.ctx, s->prompt_probs, s->n_prompt - 1);
     }
+    if (sequence_fails(s)) {
+        return;
+    }
     if (s->max_new == 0) {
         read_prompt(s, logits, now_ns);
         return;
     }
-    status st = watch(s, GEN_BEGINS, &(buf){0});
+    if (is_sealed(s)) { /* its last token is forwarded */
+        end(s, now_ns);
+        return;
+    }
+    status st = s->n_resumed == 0 ? watch(s, GEN_BEGINS, &(buf){0}) : ST_OK;
     if (st != ST_OK) {
         fail_status(s, st);
         return;
@@ -642,16 +771,26 @@ static const float *last_row(const sequence *s, const float *logits)
                               : logits;
 }
 
-/* The rows of this step are in its pages. Those that were there before count as computed again. */
+/* How many of [from, to) lie in [low, high). */
+static size_t within(size_t from, size_t to, size_t low, size_t high)
+{
+    from = from > low ? from : low;
+    to = to < high ? to : high;
+    return to > from ? to - from : 0;
+}
+
+/* The rows of this step are in its pages. Those that were there before count as computed again, and those of tokens that
+ * the reply began with, but for the last, which nothing had followed. */
 static status note_rows(sequence *s)
 {
-    size_t first = s->kv->ids.len, n = s->step_rows, known = s->n_known;
-    status st = ivec_append(&s->kv->ids, s->history.data + first, n);
-    size_t again = known > first ? (known - first < n ? known - first : n) : 0;
-    if (s->state == SEQ_PREFILL && !s->begun) {
-        s->prefilled += n - again;
-        counter_add(&s->en->count.prefilled, n - again);
-    }
+    size_t first = s->kv->ids.len, end = first + s->step_rows, known = s->n_known;
+    size_t elsewhere = s->n_resumed > 0 ? s->n_prompt + s->n_resumed - 1 : 0;
+    status st = ivec_append(&s->kv->ids, s->history.data + first, s->step_rows);
+    size_t of_prompt = s->begun ? 0 : within(first, end, known, s->n_prompt);
+    size_t again = within(first, end, 0, known);
+    again += within(first, end, known > s->n_prompt ? known : s->n_prompt, elsewhere);
+    s->prefilled += of_prompt;
+    counter_add(&s->en->count.prefilled, of_prompt);
     counter_add(&s->en->count.recomputed, again);
     return st;
 }
@@ -704,6 +843,11 @@ void seq_cancel_guarded(sequence *s, const char *guard)
         s->cancel_guard = guard;
         s->cancel_asked = true;
     }
+}
+
+void seq_fail(sequence *s, status why)
+{
+    s->fail_asked = why;
 }
 
 void seq_progress(const sequence *s, int32_t *cached, int32_t *processed)

@@ -57,10 +57,10 @@ status session_reset(session *s)
     return ST_OK;
 }
 
-void session_keep(session *s, const ivec *ids)
+status session_keep(session *s, const ivec *ids)
 {
     ivec_reset(&s->ids);
-    (void)ivec_append(&s->ids, ids->data, ids->len); /* nothing, if there is no memory for it */
+    return ivec_append(&s->ids, ids->data, ids->len);
 }
 
 void session_lose_lane(session *s)

@@ -395,6 +395,11 @@ const void *gguf_part_bytes(const gguf_file *f, size_t part, uint64_t *n_bytes)
     return f->parts[part].bytes;
 }
 
+uint64_t gguf_table_bytes(const gguf_file *f)
+{
+    return sizeof *f + f->mem.used_bytes;
+}
+
 uint64_t gguf_file_bytes(const gguf_file *f)
 {
     uint64_t sum = 0;

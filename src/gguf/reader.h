@@ -109,7 +109,8 @@ status gguf_open(const char *path, gguf_file **out, err *e);
 void gguf_close(gguf_file *f);
 
 uint32_t gguf_version(const gguf_file *f);
-uint64_t gguf_file_bytes(const gguf_file *f); /* all parts */
+uint64_t gguf_file_bytes(const gguf_file *f);  /* all parts */
+uint64_t gguf_table_bytes(const gguf_file *f); /* of memory, beside the mapping */
 size_t gguf_parts(const gguf_file *f);
 /* The bytes of one part, as the mapping shows them. */
 const void *gguf_part_bytes(const gguf_file *f, size_t part, uint64_t *n_bytes);

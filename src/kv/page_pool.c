@@ -2,12 +2,15 @@
 
 #include <assert.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/mem.h"
 
+#define SYSTEM_PAGE 4096u
+
 typedef struct page_state {
     uint32_t refs;     /* 0 = free */
-    page_id next_free; /* valid while free: the page below in the stack, or -1 */
+    page_id next_free; /* valid while free: the page below in its stack, or -1 */
     bool was_shared;   /* had a second reference since it was taken */
 } page_state;
 
@@ -17,8 +20,11 @@ struct page_pool {
     page_state *state;  /* [n_pages] */
     size_t page_bytes;
     size_t n_pages;
-    size_t n_free;
-    page_id top;   /* of the stack of free pages that were used before, or -1 */
+    size_t n_used;
+    size_t n_backed; /* used ones and those of the first stack */
+    size_t limit;
+    page_id top;   /* of the stack of free pages that have memory, or -1 */
+    page_id bare;  /* of the stack of free pages whose memory has gone back */
     page_id fresh; /* pages from here on were never handed out */
 };
 
@@ -42,8 +48,8 @@ status page_pool_new(size_t page_bytes, size_t n_pages, page_pool **out, err *e)
     }
     p->page_bytes = page_bytes;
     p->n_pages = n_pages;
-    p->n_free = n_pages;
-    p->top = -1;
+    p->limit = n_pages;
+    p->top = p->bare = -1;
     p->state = mem_calloc(n_pages, sizeof *p->state);
     p->mem = p->state ? mem_reserve(total) : NULL;
     if (!p->mem) {
@@ -69,9 +75,24 @@ size_t page_pool_total(const page_pool *p)
     return p->n_pages;
 }
 
+size_t page_pool_used(const page_pool *p)
+{
+    return p->n_used;
+}
+
 size_t page_pool_available(const page_pool *p)
 {
-    return p->n_free;
+    return p->limit > p->n_used ? p->limit - p->n_used : 0;
+}
+
+size_t page_pool_backed(const page_pool *p)
+{
+    return p->n_backed;
+}
+
+size_t page_pool_limit(const page_pool *p)
+{
+    return p->limit;
 }
 
 size_t page_pool_page_bytes(const page_pool *p)
@@ -85,22 +106,33 @@ static page_state *state_of(const page_pool *p, page_id id)
     return &p->state[id];
 }
 
+/* The page that is to be handed out next: one that has memory, if there is. */
+static page_id next_free(page_pool *p)
+{
+    page_id id = p->top >= 0 ? p->top : p->bare;
+    if (p->top >= 0) {
+        p->top = p->state[id].next_free;
+        return id;
+    }
+    p->n_backed++;
+    if (id < 0) {
+        return p->fresh++;
+    }
+    p->bare = p->state[id].next_free;
+    return id;
+}
+
 status page_pool_take(page_pool *p, page_id *out)
 {
-    page_id id = p->top;
-    if (p->n_free == 0) {
+    if (p->n_used >= p->limit) {
         return ST_CAPACITY;
     }
-    if (id >= 0) {
-        p->top = p->state[id].next_free;
-    } else {
-        id = p->fresh++;
-    }
+    page_id id = next_free(p);
     page_state *s = state_of(p, id);
     assert(s->refs == 0);
     s->refs = 1;
     s->was_shared = false;
-    p->n_free--;
+    p->n_used++;
 #ifdef HEARTH_DEBUG
     memset(page_pool_addr(p, id), 0xFF, p->page_bytes); /* NaN in every KV type: an unwritten row shows */
 #endif
@@ -116,6 +148,36 @@ void page_pool_ref(page_pool *p, page_id id)
     s->was_shared = true;
 }
 
+/* The system pages that lie wholly inside. */
+static void drop_memory(const page_pool *p, page_id id)
+{
+    uintptr_t from = (uintptr_t)page_pool_addr(p, id), to = from + p->page_bytes;
+    from = (from + SYSTEM_PAGE - 1) / SYSTEM_PAGE * SYSTEM_PAGE;
+    to = to / SYSTEM_PAGE * SYSTEM_PAGE;
+    if (from < to) {
+        (void)madvise((void *)from, to - from, MADV_DONTNEED); /* refused: it stays, and is counted as gone */
+    }
+}
+
+/* Memory of free pages beyond the limit. */
+static void give_back(page_pool *p)
+{
+    while (p->n_backed > p->limit && p->top >= 0) {
+        page_id id = p->top;
+        p->top = p->state[id].next_free;
+        drop_memory(p, id);
+        p->state[id].next_free = p->bare;
+        p->bare = id;
+        p->n_backed--;
+    }
+}
+
+void page_pool_set_limit(page_pool *p, size_t n_pages)
+{
+    p->limit = n_pages < 1 ? 1 : n_pages < p->n_pages ? n_pages : p->n_pages;
+    give_back(p);
+}
+
 void page_pool_unref(page_pool *p, page_id id)
 {
     page_state *s = state_of(p, id);
@@ -124,7 +186,8 @@ void page_pool_unref(page_pool *p, page_id id)
     if (s->refs == 0) {
         s->next_free = p->top;
         p->top = id;
-        p->n_free++;
+        p->n_used--;
+        give_back(p);
     }
 }
 

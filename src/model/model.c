@@ -102,6 +102,17 @@ void model_free(model *m)
     }
 }
 
+uint64_t model_scratch_bytes(const model *m, size_t n_threads, size_t n_replies)
+{
+    const model_shape *s = &m->hp.shape;
+    uint64_t unused = (uint64_t)(POOL_MAX_THREADS - n_threads) * m->ws.attn_floats;
+    /* Rows of replies are cut into spans, and pieces of prompts that are as few. */
+    uint64_t spans = (uint64_t)s->n_ctx_train / KERN_SPAN + 1;
+    uint64_t parts = 2 * n_replies * spans * s->n_heads * KERN_ATTN_PART(s->v_dim);
+    unused += parts < ATTEND_PARTS ? ATTEND_PARTS - parts : 0;
+    return sizeof *m + m->mem.used_bytes - unused * sizeof(float);
+}
+
 const model_shape *model_shape_of(const model *m)
 {
     return &m->hp.shape;

@@ -17,6 +17,22 @@ bool model_wants_packing(const model *m)
     return m->plan.image_bytes > 0;
 }
 
+uint64_t model_packed_bytes(const model *m)
+{
+    return m->plan.image_bytes;
+}
+
+/* The embedding is a table of rows, also where it is the output matrix as well. */
+bool model_reads_tensor(const model *m, const gguf_tensor *t)
+{
+    for (size_t i = 0; i < m->plan.n_items && t->data != m->w.embd.data; i++) {
+        if (m->plan.items[i].w->data == t->data) {
+            return false;
+        }
+    }
+    return true;
+}
+
 void model_unpack(model *m)
 {
     if (m->image_mapped) {

@@ -26,11 +26,9 @@ void answer_result_of(answer_result *out, const frame_done *d)
     out->total_ms = d->total_ms;
 }
 
-void answer_result_cut(answer_result *out, const char *reason, uint64_t seed)
+void answer_result_cut(answer_result *out, const char *reason)
 {
-    memset(out, 0, sizeof *out);
     snprintf(out->reason, sizeof out->reason, "%s", reason);
-    out->seed = seed;
 }
 
 const char *answer_finish_reason(const answer_result *r)

@@ -63,8 +63,8 @@ typedef struct answer_result { /* how a choice ended */
 
 /* Strings are copied, cut to fit. */
 void answer_result_of(answer_result *out, const frame_done *d);
-/* A choice that the worker never said anything about: reason is timeout or cancelled. */
-void answer_result_cut(answer_result *out, const char *reason, uint64_t seed);
+/* A choice that ends without its done frame: reason is timeout or cancelled; seed and tokens stay, as far as they were known. */
+void answer_result_cut(answer_result *out, const char *reason);
 const char *answer_finish_reason(const answer_result *r); /* "stop", "length" or "tool_calls" */
 /* "seed", "queue_ms" …, as they stand in `hearth`. */
 void answer_put_own(json_w *w, const answer_result *results, size_t n);

@@ -68,7 +68,7 @@ status run_echo_prepare(generation_run *r, const generation *g, const char *job_
         snprintf(echo->job.id, sizeof echo->job.id, "%s.echo%u", job_id, (unsigned)i);
         echo->job.key = r->entry.key;
         echo->job.deadline_ns = r->choices[0].job.deadline_ns;
-        echo->job.light = true;
+        echo->job.light = echo->job.resend = true;
         echo->job.on_frame = on_text;
         echo->job.on_lost = on_lost;
         echo->job.ctx = r;

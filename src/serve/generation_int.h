@@ -67,6 +67,7 @@ struct generation_run {
     sse_stream sse;
     struct event *timer;
     buf request;             /* what the answer repeats of the request */
+    generation *asked;       /* where the model was not known yet: lines are made again; by mem_free */
     struct run_told *told;   /* the voice's own, by mem_free */
     struct run_echo *echoes; /* [n_choices / per_prompt] if echo */
     run_choice choices[];    /* [n_choices] */

@@ -48,6 +48,10 @@ static void run_free(generation_run *r)
     sse_release(&r->sse);
     buf_release(&r->request);
     mem_free(r->told);
+    if (r->asked) {
+        generation_release(r->asked);
+        mem_free(r->asked);
+    }
     if (r->timer) {
         event_free(r->timer);
     }
@@ -171,7 +175,7 @@ static void choice_ended(run_choice *c)
 
 static void cut_choice(run_choice *c, const char *reason)
 {
-    answer_result_cut(&c->result, reason, c->result.seed);
+    answer_result_cut(&c->result, reason);
     choice_ended(c);
 }
 
@@ -209,6 +213,8 @@ static void on_accepted(run_choice *c, const frame *f)
         return;
     }
     c->accepted = r->was_accepted = true;
+    c->result.prompt_tokens = f->accepted.prompt_tokens;
+    c->result.cached_tokens = f->accepted.cached_prompt_tokens;
     if (r->entry.state == REQUEST_QUEUED) {
         r->entry.state = REQUEST_RUNNING;
         r->entry.started_ms = clock_wall_ms(r->api->clock);
@@ -256,6 +262,7 @@ static void on_piece(run_choice *c, const frame *f)
         metrics_observe(&r->api->metrics->ttft, clock_ms_between(r->created_ns, now_ns(r)) / 1e3);
     }
     r->entry.completion_tokens += (int64_t)f->n_ids;
+    c->result.completion_tokens += (int32_t)f->n_ids; /* until the done frame says it */
     ensure_echo(c);
     for (size_t i = 0; r->has_logprobs && i < f->n_logprobs; i++) {
         if (logprob_list_add(&c->logprobs, &f->logprobs[i]) != ST_OK) {
@@ -430,6 +437,33 @@ static uint64_t deadline_of(const generation_run *r, const generation *g)
     return g->deadline_ms ? r->created_ns + left * RUN_NS_PER_MS : 0;
 }
 
+/* The model is known now, and with it what it says of sampling. */
+static status complete_line(void *ctx, const service_model *m)
+{
+    run_choice *c = ctx;
+    generation_run *r = c->run;
+    generation_adopt_sampling(r->asked, &m->sampling);
+    r->temperature = r->asked->common.temperature;
+    r->top_p = r->asked->common.top_p;
+    buf_reset(&c->job.line);
+    return generation_put_line(r->asked, (size_t)(c - r->choices), c->job.id, &c->job.line, NULL);
+}
+
+/* The rest of g is the run's from here on. */
+static status keep_asked(generation_run *r, generation *g, err *e)
+{
+    r->asked = mem_calloc(1, sizeof *r->asked);
+    if (!r->asked) {
+        return err_set(e, ST_NOMEM, NULL, "out of memory");
+    }
+    *r->asked = *g;
+    *g = (generation){0};
+    for (size_t i = 0; i < r->n_choices; i++) {
+        r->choices[i].job.complete = complete_line;
+    }
+    return ST_OK;
+}
+
 static status make_lines(generation_run *r, const generation *g, const char *job_name, err *e)
 {
     status st = ST_OK;
@@ -442,6 +476,7 @@ static status make_lines(generation_run *r, const generation *g, const char *job
         c->job.key = r->entry.key;
         c->job.priority = r->priority;
         c->job.deadline_ns = deadline_ns;
+        c->job.order = (uint64_t)(uintptr_t)r->session;
         c->job.on_frame = on_frame;
         c->job.on_lost = on_lost;
         c->job.ctx = c;
@@ -528,7 +563,9 @@ static status make_run(const api_context *api, const generation_route *route, co
                        http_conn *c, const generation_taker *taker, generation *g, generation_run **out,
                        err *e)
 {
-    generation_adopt_sampling(g, order->sampling);
+    if (order->sampling) {
+        generation_adopt_sampling(g, order->sampling);
+    }
     generation_run *r = mem_calloc(1, sizeof *r + generation_n_choices(g) * sizeof r->choices[0]);
     if (!r) {
         return err_set(e, ST_NOMEM, NULL, "out of memory");
@@ -541,6 +578,9 @@ static status make_run(const api_context *api, const generation_route *route, co
     r->entry.key = order->key;
     request_table_add(api->requests, &r->entry);
     status st = fill(r, order, g, e);
+    if (st == ST_OK && !order->sampling) {
+        st = keep_asked(r, g, e);
+    }
     if (st == ST_OK) {
         *out = r;
     } else {
@@ -591,7 +631,6 @@ static status read_run(const api_context *api, const generation_route *route, ht
     generation_order order = {.key = key,
                               .request_id = http_conn_request_id(c),
                               .created_ms = clock_wall_ms(api->clock),
-                              .sampling = &info.model.sampling,
                               .model_digest = ""};
     status st = generation_draw_seed(&seed, e);
     st = st == ST_OK ? route->read(body, len, seed, &g, e) : st;
@@ -602,6 +641,7 @@ static status read_run(const api_context *api, const generation_route *route, ht
                                                  : e->code;
     if (st == ST_OK) {
         service_read(order.service, &info);
+        order.sampling = info.known ? &info.model.sampling : NULL;
         st = make_run(api, route, &order, c, NULL, &g, out, e);
     }
     generation_release(&g);

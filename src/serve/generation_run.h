@@ -53,10 +53,11 @@ typedef struct generation_taker {
 /* What a run depends on beside its body and the seed drawn for it. */
 typedef struct generation_order {
     uint32_t key;
-    const char *request_id;         /* borrowed for the call */
-    int64_t created_ms;             /* its `now`; its deadline counts from here */
-    const frame_sampling *sampling; /* borrowed for the call: what its model said of sampling */
-    const char *model_digest;       /* copied: another file fails the run with model_changed; "" = any */
+    const char *request_id; /* borrowed for the call */
+    int64_t created_ms;     /* its `now`; its deadline counts from here */
+    /* What its model said of sampling; NULL = it is not known yet, and counts when it is. Borrowed for the call. */
+    const frame_sampling *sampling;
+    const char *model_digest; /* copied: another file fails the run with model_changed; "" = any */
     model_service *service;
 } generation_order;
 

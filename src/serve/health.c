@@ -211,6 +211,9 @@ static void read_metrics(const api_context *api, const model_service *s, metric_
                           .running = info.n_with_worker,
                           .queued = info.n_waiting,
                           .cancelled = info.n_cancelled,
+                          .resumed = info.n_resumed,
+                          .resumed_tokens = info.n_resumed_tokens,
+                          .blamed = info.n_blamed,
                           .sessions = session_table_count(session_desk_table(api->sessions), s),
                           .starts = info.n_starts};
     memcpy(out->deaths, info.n_deaths, sizeof out->deaths);

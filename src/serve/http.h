@@ -126,5 +126,7 @@ void http_conn_stream_begin(http_conn *c);
 /* n > 0 bytes of whole events: a probe may come between two writes. */
 void http_conn_stream_write(http_conn *c, const char *data, size_t n);
 void http_conn_stream_end(http_conn *c);
+/* In place of that, where something of it is missing: the connection is lost, so that the client knows. */
+void http_conn_stream_cut(http_conn *c);
 
 #endif

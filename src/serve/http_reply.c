@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "serve/http_int.h"
+#include "serve/loop_memory.h"
 
 static struct evbuffer *output(const http_conn *c)
 {
@@ -28,6 +29,13 @@ static void put(http_conn *c, const char *fmt, ...)
 static void put_bytes(http_conn *c, const char *data, size_t n)
 {
     if (evbuffer_add(output(c), data, n) != 0) {
+        conn_doom(c);
+    }
+}
+
+static void want_writing(http_conn *c)
+{
+    if (!loop_memory_will_write(c->bev)) {
         conn_doom(c);
     }
 }
@@ -125,6 +133,7 @@ void http_conn_reply(http_conn *c, const http_reply *reply)
     }
     put(c, "\r\n");
     put_body(c, reply);
+    want_writing(c);
     c->bytes_out = conn_unsent(c) - before;
     conn_answered(c);
 }
@@ -138,6 +147,7 @@ void http_conn_stream_begin(http_conn *c)
     c->chunked = c->reader.request.minor >= 1;
     put_start(c, 200, "text/event-stream; charset=utf-8", c->chunked);
     put(c, "Cache-Control: no-cache\r\n%s\r\n", c->chunked ? "Transfer-Encoding: chunked\r\n" : "");
+    want_writing(c);
     c->bytes_out = conn_unsent(c) - before;
 }
 
@@ -161,6 +171,7 @@ void http_conn_stream_write(http_conn *c, const char *data, size_t n)
     }
     size_t before = conn_unsent(c);
     put_piece(c, data, n);
+    want_writing(c);
     size_t after = conn_unsent(c);
     c->written = true;
     c->bytes_out += after - before;
@@ -176,15 +187,24 @@ void http_conn_stream_end(http_conn *c)
     assert(c->streaming);
     if (c->chunked && !c->bare) {
         put(c, "0\r\n\r\n");
+        want_writing(c);
         c->bytes_out += 5;
     }
     c->streaming = false;
     conn_answered(c);
 }
 
+void http_conn_stream_cut(http_conn *c)
+{
+    assert(c->streaming);
+    conn_answered(c); /* it goes as one that streams: with a reset where nothing else tells */
+    conn_doom(c);
+}
+
 void conn_write_continue(http_conn *c)
 {
     put(c, "HTTP/1.1 100 Continue\r\n\r\n");
+    want_writing(c);
 }
 
 void conn_write_probe(http_conn *c)
@@ -194,4 +214,5 @@ void conn_write_probe(http_conn *c)
     } else if (!c->bare) {
         put_piece(c, ":\n\n", 3);
     }
+    want_writing(c);
 }

@@ -394,13 +394,13 @@ static status ask_first(promise *p, const request *q, generation *g, bool *by_jo
     generation_order order = {.key = q->key,
                               .request_id = http_conn_request_id(q->conn),
                               .created_ms = clock_wall_ms(api->clock),
-                              .sampling = &info.model.sampling,
                               .model_digest = ""};
     status st = generation_find_service(api, g, &order.service, e);
     if (st != ST_OK) {
         return st;
     }
     service_read(order.service, &info);
+    order.sampling = info.known ? &info.model.sampling : NULL;
     const idempotency_order kept = {.route = q->route->path,
                                     .request_id = order.request_id,
                                     .session = q->session,
@@ -408,6 +408,7 @@ static status ask_first(promise *p, const request *q, generation *g, bool *by_jo
                                     .model_digest = info.model.digest,
                                     .seed = q->seed,
                                     .numerics = d->cfg.numerics,
+                                    .knows_sampling = info.known,
                                     .sampling = info.model.sampling,
                                     .body = q->body,
                                     .body_len = q->len};

@@ -73,7 +73,7 @@ typedef struct journal_config { /* borrowed for the call, base and clock until j
 typedef struct journal_counts {
     bool is_on;
     size_t n_entries, n_unanswered; /* those that are there for good */
-    uint64_t bytes; /* of files */
+    uint64_t bytes;                 /* of files */
     uint64_t n_bad; /* records that were not what had been written, and ends of files that were cut */
 } journal_counts;
 

@@ -170,6 +170,21 @@ static uint64_t n_cancelled(const metric_model *m)
     return m->cancelled;
 }
 
+static uint64_t n_resumed(const metric_model *m)
+{
+    return m->resumed;
+}
+
+static uint64_t n_resumed_tokens(const metric_model *m)
+{
+    return m->resumed_tokens;
+}
+
+static uint64_t n_blamed(const metric_model *m)
+{
+    return m->blamed;
+}
+
 static uint64_t n_sessions(const metric_model *m)
 {
     return m->sessions;
@@ -188,6 +203,9 @@ static const struct {
     {"hearth_requests_running", "gauge", "Requests that are with the worker.", n_running},
     {"hearth_requests_queued", "gauge", "Requests that wait in the daemon.", n_queued},
     {"hearth_cancelled_total", "counter", "Requests that were given up or cancelled.", n_cancelled},
+    {"hearth_replies_resumed_total", "counter", "Replies that went on with another worker.", n_resumed},
+    {"hearth_tokens_resumed_total", "counter", "Tokens that these had by then.", n_resumed_tokens},
+    {"hearth_requests_blamed_total", "counter", "Requests ended for a worker's death.", n_blamed},
     {"hearth_sessions_open", "gauge", "Named sessions.", n_sessions},
     {"hearth_worker_starts_total", "counter", "Worker processes started.", n_starts},
 };

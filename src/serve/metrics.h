@@ -92,6 +92,7 @@ typedef struct metric_model { /* one model, as its service knows it */
     bool ready;
     uint64_t running, queued;
     uint64_t cancelled;
+    uint64_t resumed, resumed_tokens, blamed;
     uint64_t sessions; /* named ones, of all keys */
     uint64_t starts;
     uint64_t deaths[WORKER_CAUSE_COUNT];

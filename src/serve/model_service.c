@@ -50,12 +50,15 @@ void service_read(const model_service *s, service_info *out)
                           .known = s->was_ready,
                           .model = s->model,
                           .pid = worker_conn_pid(s->conn),
-                          .n_waiting = s->queue.n_items,
-                          .waiting_bytes = s->queue.n_bytes,
+                          .n_waiting = s->queue.n_items + s->n_again,
+                          .waiting_bytes = s->queue.n_bytes + s->kept_bytes,
                           .n_light = s->n_light,
                           .n_with_worker = s->n_full,
                           .n_starts = s->n_starts,
                           .n_cancelled = s->n_cancelled,
+                          .n_resumed = s->n_resumed,
+                          .n_resumed_tokens = s->n_resumed_tokens,
+                          .n_blamed = s->n_blamed,
                           .job_s = s->job_s};
     memcpy(out->n_deaths, s->n_deaths, sizeof out->n_deaths);
     memcpy(out->failure, s->failure, sizeof out->failure);
@@ -82,6 +85,7 @@ status service_open(struct event_base *base, const service_config *cfg, model_se
     s->respawn.max_respawns = cfg->limits.max_respawns;
     fair_queue_init(&s->queue, cfg->limits.max_waiting, cfg->limits.max_waiting_bytes);
     const worker_conn_config conn = {.argv = cfg->argv,
+                                     .more = s->pages_option,
                                      .frame = service_take_frame,
                                      .lost = service_life_lost,
                                      .gone = service_life_gone,

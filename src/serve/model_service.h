@@ -12,10 +12,13 @@
  * detokenize, count, session, stats) do not count and do not wait for others.
  *
  * Invariants. A job ends exactly once: with its last frame (done, error, or the one answer of an op), with
- * on_lost, or with service_cancel; it is the owner's again before the last of its callbacks is called. A
- * death ends the jobs that were with the worker; those that wait go to the next one. A worker that cannot be
- * started ends those that wait too. A load belongs to the daemon: it goes on when the client that asked has
- * left. No callback is called from inside service_submit, _cancel, _stop, _pause or _read.
+ * on_lost, or with service_cancel; it is the owner's again before the last of its callbacks is called. A death is a pause:
+ * the generations that were with the worker are sent again, before those that wait, and go on behind what they have said
+ * (reply_journal), so that their owner sees one undisturbed reply; so are light ones marked `resend`, the other light ones
+ * end with ST_WORKER_CRASHED. After a death by the worker's own fault those that it is suspected of go one at a time, and
+ * one that is with a worker when the next one dies so, ends with ST_WORKER_CRASHED (blame). A worker that cannot be
+ * started ends those that no worker has had. A load belongs to the daemon: it goes on when the client that asked has
+ * left. No callback but `complete` is called from inside service_submit, _cancel, _stop, _pause or _read.
  *
  * Loop thread only. Limits: service_limits. All times are on the clock of the config.
  */
@@ -43,12 +46,14 @@ typedef struct model_service model_service;
 struct held_bytes;
 struct status_snapshot; /* wire/status_page.h */
 struct service_entry;
+struct service_model;
 
 typedef struct service_job {
     /* The owner's: set before submit, whole until the job has ended. */
     char id[SERVICE_MAX_JOB_ID + 1]; /* unique in the daemon: the `id` of the line */
-    buf line; /* owned: the multiplexed line with its '\n', without deadline_ms (the service appends
-                             what remains); given back once the worker has it or the job has ended */
+    buf line; /* owned: the multiplexed line with its '\n', without deadline_ms and resume (the service appends
+                             what remains); given back once the job has ended; a light one's that is not to
+                             be sent again, once the worker has it */
     struct held_bytes
         *behind;  /* owned: the attachment that the line announces; goes with the line, but is not counted in
                                   any limit here: it has its own budget. NULL = none */
@@ -57,10 +62,17 @@ typedef struct service_job {
         deadline_ns; /* 0 = none. The service watches it while the job waits (on_lost ST_TIMEOUT), and that
                              of a light one always; of the others the worker does */
     bool light;
+    bool
+        resend; /* a light one that changes nothing: it may be sent to another worker if the first one dies */
+    uint64_t order; /* jobs of the same one are sent in the order of their submission, also again; 0 = none */
     int32_t priority; /* the request's */
+    /* Of a job whose line depends on the model, submitted while none is known: makes `line` anew. Called once, before it is
+     * sent for the first time, and must do nothing else. NULL = the line is as it has to be. */
+    status (*complete)(void *ctx, const struct service_model *m);
     /* The last one is FRAME_DONE or FRAME_ERROR, or the answer of an op. */
     void (*on_frame)(void *ctx, const frame *f);
-    /* ST_WORKER_CRASHED, ST_LOAD_FAILED, ST_DRAINING, ST_TIMEOUT, ST_CANCELLED (service_stop) or ST_NOMEM. */
+    /* ST_WORKER_CRASHED, ST_LOAD_FAILED, ST_MODEL_CHANGED, ST_DRAINING, ST_TIMEOUT, ST_CANCELLED (service_stop) or
+     * ST_NOMEM. */
     void (*on_lost)(void *ctx, const err *why);
     void *ctx;
     /* The service's; NULL = outside. */
@@ -68,8 +80,8 @@ typedef struct service_job {
 } service_job;
 
 typedef struct service_limits {
-    size_t max_waiting; /* jobs; as many light ones, waiting or not, beside them */
-    size_t max_waiting_bytes;
+    size_t max_waiting;       /* jobs; as many light ones, waiting or not, beside them */
+    size_t max_waiting_bytes; /* of their lines, and of those that are kept while they are with the worker */
     size_t max_light_bytes;   /* of light ones: generations wait while the worker tokenises them */
     uint64_t stall_ms;        /* without any counter of the status page moving while there is work */
     uint64_t cancel_grace_ms; /* for the terminal frame after a cancel that the worker can have read */
@@ -102,7 +114,7 @@ typedef enum service_state {
 
 typedef struct service_model { /* of the last ready frame; strings are cut */
     char name[128], arch[64], quant[64], kernels[32], digest[65];
-    uint64_t params, kv_pages;
+    uint64_t params, kv_pages, kv_page_bytes;
     int32_t context_length, vocab_size;
     int32_t lanes;
     frame_sampling sampling;
@@ -113,16 +125,18 @@ typedef struct service_info {
     const char *id; /* borrowed */
     bool known;     /* a worker has been ready: `model` is true */
     service_model model;
-    pid_t pid;        /* 0 = no process */
-    size_t n_waiting; /* in the fair queue */
-    size_t waiting_bytes;
+    pid_t pid;            /* 0 = no process */
+    size_t n_waiting;     /* to be sent, or sent again; the light ones not */
+    size_t waiting_bytes; /* lines, of those that are with the worker too */
     size_t n_light;       /* light ones, waiting or with the worker */
     size_t n_with_worker; /* unfinished, those given up included, the light ones not */
     uint64_t n_deaths[WORKER_CAUSE_COUNT];
-    uint64_t n_starts;    /* processes started, the first included */
-    uint64_t n_cancelled; /* jobs ended by service_cancel or stopped */
-    double job_s;         /* mean time of recent jobs with the worker, 0 = unknown */
-    char failure[384];    /* of the last death, "" = none yet */
+    uint64_t n_starts;                    /* processes started, the first included */
+    uint64_t n_cancelled;                 /* jobs ended by service_cancel or stopped */
+    uint64_t n_resumed, n_resumed_tokens; /* generations sent again; the tokens that they had */
+    uint64_t n_blamed;                    /* jobs ended for a worker's death */
+    double job_s;                         /* mean time of recent jobs with the worker, 0 = unknown */
+    char failure[384];                    /* of the last death, "" = none yet */
 } service_info;
 
 /* Does not start a worker. */
@@ -144,7 +158,7 @@ void service_cancel(model_service *s, service_job *j);
 void service_stop(model_service *s, service_job *j);
 /* A slow reader: op pause or continue. While all jobs are paused no progress is asked for. */
 void service_pause(model_service *s, service_job *j, bool paused);
-/* 0 = with the worker (or ended), n = n-th to be sent. *estimate_s (may be NULL): until it is sent, from the mean time of
+/* 0 = with the worker (or ended), n = n-th to be sent, those that are sent again included. *estimate_s (may be NULL): until it is sent, from the mean time of
  * recent jobs; 0 = unknown. */
 size_t service_position(const model_service *s, const service_job *j, double *estimate_s);
 
@@ -155,8 +169,8 @@ void service_read(const model_service *s, service_info *out);
 /* The status page of the worker that runs; zeroes while there is none. */
 void service_page(const model_service *s, struct status_snapshot *out);
 
-/* Ends the service. No new jobs; those that wait get on_lost ST_DRAINING from the loop, those with the worker may
- * finish, then it exits; a worker that is not ready is ended at once. */
+/* Ends the service. No new jobs; those that wait get on_lost ST_DRAINING from the loop, those with the worker, or to be sent
+ * again, may finish, then it exits; a worker that is not ready, and that none of these waits for, is ended at once. */
 void service_drain(model_service *s);
 /* After service_drain: what is still with the worker gets on_lost ST_DRAINING from the loop, and the worker is ended: SIGTERM,
  * after stop_grace_ms SIGKILL. */

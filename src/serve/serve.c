@@ -9,13 +9,17 @@
 #include "serve/api.h"
 #include "serve/http.h"
 #include "serve/idempotency.h"
+#include "serve/loop_memory.h"
+#include "serve/memory_desk.h"
 #include "serve/session_routes.h"
 
-/* The stop: up to drain_ms for replies, then they are ended; then clients get FLUSH_MS for their last bytes and workers
- * their stop_grace_ms, and whatever is left after LAST_MS is cut. */
+/* The stop: up to drain_ms for replies, or until a second signal, then they are ended; then clients get FLUSH_MS for their
+ * last bytes and workers their stop_grace_ms, and whatever is left after LAST_MS, or at one more signal, is cut. */
 #define FLUSH_MS 1000
 #define LAST_MS  1600
 #define TICK_US  20000
+
+#define N_TIMERS 8192 /* more than HTTP's 1,024 connections with all that waits for their requests */
 
 #define NS_PER_MS ((uint64_t)1000000)
 
@@ -32,6 +36,7 @@ typedef struct serve_daemon {
     keys *keys;
     request_table *requests;
     session_desk *sessions;
+    memory_desk *memory;
     journal *journal;
     idempotency *promises;
     metrics metrics;
@@ -39,6 +44,7 @@ typedef struct serve_daemon {
     bool announced;
     bool stopping, cut;
     uint64_t stop_ns, stopped_ns; /* since when it stops; since when no worker is left, 0 = not yet */
+    uint64_t drain_ms;            /* from stop_ns on */
     int rc;
 } serve_daemon;
 
@@ -54,6 +60,7 @@ static void begin_stop(serve_daemon *d, int rc)
     d->stopping = true;
     d->rc = rc;
     d->stop_ns = clock_mono_ns(d->clock);
+    d->drain_ms = d->cfg->drain_ms;
     http_server_drain(d->http);
     idempotency_drain(d->promises);
     models_drain(d->models);
@@ -65,7 +72,7 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 {
     serve_daemon *d = ctx;
     uint64_t ms = ms_since(d, d->stop_ns);
-    if (!d->cut && ms >= d->cfg->drain_ms) {
+    if (!d->cut && ms >= d->drain_ms) {
         d->cut = true;
         log_emit(LOG_INFO, "serve", "event=cut connections=%zu", http_server_n_connections(d->http));
         models_cut(d->models);
@@ -75,7 +82,7 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
     }
     bool flushed = http_server_n_connections(d->http) == 0;
     bool patient = d->stopped_ns == 0 || (!flushed && ms_since(d, d->stopped_ns) < FLUSH_MS);
-    if (!patient || ms >= d->cfg->drain_ms + LAST_MS) {
+    if (!patient || ms >= d->drain_ms + LAST_MS) {
         event_base_loopbreak(d->base);
     }
 }
@@ -117,8 +124,13 @@ static void on_changed(void *ctx, model_service *changed)
 static void on_signal(evutil_socket_t sig, short what, void *ctx)
 {
     serve_daemon *d = ctx;
-    if (d->stopping) { /* a second one: no more patience */
+    if (d->cut) { /* even the last bytes are not waited for */
         event_base_loopbreak(d->base);
+        return;
+    }
+    if (d->stopping) { /* no more patience with replies: they are ended, each with its error */
+        uint64_t ms = ms_since(d, d->stop_ns);
+        d->drain_ms = ms < d->drain_ms ? ms : d->drain_ms;
         return;
     }
     log_emit(LOG_INFO, "serve", "event=stopping signal=%d connections=%zu", (int)sig,
@@ -136,6 +148,9 @@ static status open_loop(serve_daemon *d, err *e)
     d->base = event_base_new();
     if (!d->base) {
         return err_set(e, ST_IO, NULL, "cannot make an event loop");
+    }
+    if (loop_memory_reserve(d->base, N_TIMERS) != ST_OK) {
+        return err_set(e, ST_NOMEM, NULL, "out of memory for timers");
     }
     d->on_term = evsignal_new(d->base, SIGTERM, on_signal, d);
     d->on_int = evsignal_new(d->base, SIGINT, on_signal, d);
@@ -199,6 +214,9 @@ static status open_all(serve_daemon *d, err *e)
     if (st == ST_OK) {
         st = models_open(d->base, d->cfg, d->clock, on_changed, d, &d->models, e);
     }
+    if (st == ST_OK) {
+        st = memory_desk_new(d->base, d->models, &d->memory, e);
+    }
     st = st == ST_OK ? open_journal(d, e) : st;
     if (st != ST_OK) {
         return st;
@@ -227,6 +245,7 @@ static void close_all(serve_daemon *d)
     http_server_free(d->http);
     idempotency_free(d->promises);
     models_free(d->models);
+    memory_desk_free(d->memory);
     session_desk_free(d->sessions);
     request_table_free(d->requests);
     journal_close(d->journal);

@@ -1,5 +1,6 @@
 /* model_service: what its worker says. */
 #include <stdio.h>
+#include <string.h>
 
 #include "serve/model_service_int.h"
 
@@ -33,6 +34,7 @@ static frame_sort sort_of(frame_kind kind)
     case FRAME_SAVED:
     case FRAME_RESTORED:
     case FRAME_DROPPED:
+    case FRAME_KV_LIMIT:
         return SORT_ANSWER;
     case FRAME_READY:
     case FRAME_UNKNOWN:
@@ -47,6 +49,9 @@ static const char *take_ready(model_service *s, const frame_ready *r)
         return "a second ready frame";
     }
     service_model *m = &s->model;
+    if (s->was_ready && strcmp(m->digest, r->digest ? r->digest : "") != 0) {
+        service_again_drop(s);
+    }
     snprintf(m->name, sizeof m->name, "%s", r->name);
     snprintf(m->arch, sizeof m->arch, "%s", r->arch);
     snprintf(m->quant, sizeof m->quant, "%s", r->quant);
@@ -54,6 +59,7 @@ static const char *take_ready(model_service *s, const frame_ready *r)
     snprintf(m->digest, sizeof m->digest, "%s", r->digest ? r->digest : "");
     m->params = r->params;
     m->kv_pages = r->kv_pages;
+    m->kv_page_bytes = r->kv_page_bytes;
     m->sampling = r->sampling;
     m->context_length = r->context_length;
     m->vocab_size = r->vocab_size;
@@ -72,16 +78,42 @@ static const char *take_start_error(model_service *s, const frame *f)
 
 static const char *misplaced(const service_entry *en, frame_kind kind, frame_sort sort)
 {
-    if (kind == FRAME_ERROR) {
+    if (kind == FRAME_ERROR || en->light == (sort == SORT_ANSWER)) {
         return NULL;
     }
-    if (en->light != (sort == SORT_ANSWER)) {
-        return en->light ? "a piece of a reply to an op" : "the answer of an op to a generation";
+    return en->light ? "a piece of a reply to an op" : "the answer of an op to a generation";
+}
+
+static reply_verdict hear(model_service *s, service_entry *en, const frame *f, const char **complaint)
+{
+    if (en->light) {
+        return REPLY_PASS;
     }
-    if (kind == FRAME_ACCEPTED && en->has_accepted) {
-        return "a second accepted frame";
+    reply_verdict v = reply_journal_take(&en->told, f, s->model.context_length, complaint);
+    if (v == REPLY_PASS && (f->kind == FRAME_TOKEN || f->kind == FRAME_DELTA) && f->n_ids > 0) {
+        respawn_forget(&s->respawn);
     }
-    return NULL;
+    return v;
+}
+
+static void tell(model_service *s, service_entry *en, const frame *f, frame_sort sort)
+{
+    frame mended;
+    service_job *job = en->job;
+    bool may_send_more = sort != SORT_PART || service_again_clears(s, en);
+    if (f->kind == FRAME_DONE) {
+        reply_journal_mend_done(&en->told, f, &mended);
+        f = &mended;
+    }
+    if (sort != SORT_PART) {
+        service_entry_end(s, en);
+    }
+    if (job) {
+        job->on_frame(job->ctx, f);
+    }
+    if (may_send_more) {
+        service_dispatch(s);
+    }
 }
 
 static const char *take_reply(model_service *s, const frame *f, frame_sort sort)
@@ -94,24 +126,11 @@ static const char *take_reply(model_service *s, const frame *f, frame_sort sort)
         return "a frame with the id of no request that runs";
     }
     const char *complaint = misplaced(en, f->kind, sort);
-    if (complaint) {
-        return complaint;
+    reply_verdict v = complaint ? REPLY_BROKEN : hear(s, en, f, &complaint);
+    if (v == REPLY_PASS) {
+        tell(s, en, f, sort);
     }
-    service_job *job = en->job;
-    en->has_accepted = en->has_accepted || f->kind == FRAME_ACCEPTED;
-    if (f->kind == FRAME_TOKEN || f->kind == FRAME_DELTA) {
-        respawn_forget(&s->respawn);
-    }
-    if (sort != SORT_PART) {
-        service_entry_end(s, en);
-    }
-    if (job) {
-        job->on_frame(job->ctx, f);
-    }
-    if (sort != SORT_PART) {
-        service_dispatch(s);
-    }
-    return NULL;
+    return v == REPLY_BROKEN ? complaint : NULL;
 }
 
 const char *service_take_frame(void *ctx, const frame *f)

@@ -41,18 +41,24 @@ static void list_remove(model_service *s, service_entry *en)
     en->prev = en->next = NULL;
 }
 
+/* Those to be sent again stand in the order in which they were first sent. */
+static service_entry *last_before(const model_service *s, const service_entry *en, entry_place place)
+{
+    service_entry *before = s->at[place].last;
+    while (place == ENTRY_AGAIN && before && before->serial > en->serial) {
+        before = before->prev;
+    }
+    return before;
+}
+
 static void list_add(model_service *s, service_entry *en, entry_place place)
 {
     entry_list *list = &s->at[place];
     en->place = place;
-    en->prev = list->last;
-    en->next = NULL;
-    if (list->last) {
-        list->last->next = en;
-    } else {
-        list->first = en;
-    }
-    list->last = en;
+    en->prev = last_before(s, en, place);
+    en->next = en->prev ? en->prev->next : list->first;
+    *(en->prev ? &en->prev->next : &list->first) = en;
+    *(en->next ? &en->next->prev : &list->last) = en;
 }
 
 /* Out of its place and of what is counted there. */
@@ -61,17 +67,27 @@ static void leave_place(model_service *s, service_entry *en)
     if (en->turn.of) {
         fair_queue_remove(&s->queue, &en->turn);
     }
-    if (en->place == ENTRY_SENT && !en->light) {
-        s->n_full--;
-    }
+    s->n_full -= en->place == ENTRY_SENT && !en->light;
+    s->n_again -= en->place == ENTRY_AGAIN && !en->light;
     list_remove(s, en);
 }
 
-static void release_text(service_job *job)
+void service_entry_move(model_service *s, service_entry *en, entry_place place)
 {
+    leave_place(s, en);
+    list_add(s, en, place);
+    s->n_full += place == ENTRY_SENT && !en->light;
+    s->n_again += place == ENTRY_AGAIN && !en->light;
+}
+
+static void release_text(model_service *s, service_entry *en)
+{
+    service_job *job = en->job;
     buf_release(&job->line);
     held_bytes_free(job->behind);
     job->behind = NULL;
+    s->kept_bytes -= en->kept_bytes;
+    en->kept_bytes = 0;
 }
 
 static void forget(model_service *s, service_entry *en)
@@ -87,8 +103,9 @@ static void forget(model_service *s, service_entry *en)
     }
     if (en->job) {
         en->job->entry = NULL;
-        release_text(en->job);
+        release_text(s, en);
     }
+    reply_journal_release(&en->told);
     mem_free(en);
 }
 
@@ -176,31 +193,91 @@ static uint64_t ms_left(const service_job *job, uint64_t now_ns)
 static const char timed_out[] = "the deadline has passed while the request was waiting";
 static const char no_memory[] = "out of memory";
 
-/* Waiting, out of the fair queue. */
-static void send_entry(model_service *s, service_entry *en)
+/* What was not known of the model when it was submitted is now. */
+static status complete_line(const model_service *s, service_job *job)
+{
+    status (*complete)(void *, const service_model *) = job->complete;
+    job->complete = NULL;
+    return complete ? complete(job->ctx, &s->model) : ST_OK;
+}
+
+/* What a line needs only when it is sent. */
+static status put_rest(const model_service *s, service_entry *en, uint64_t left_ms)
+{
+    buf *line = &en->job->line;
+    if (en->light) {
+        return ST_OK;
+    }
+    status st = en->job->deadline_ns != 0 ? wire_request_put_deadline(line, left_ms) : ST_OK;
+    return st == ST_OK ? reply_journal_put_resume(&en->told, line) : st;
+}
+
+/* Takes it off again: of the len bytes that the line had, the last two are its end. */
+static void drop_rest(buf *line, size_t len)
+{
+    static const char end[] = "}\n";
+    if (line->len != len) {
+        buf_truncate(line, len - (sizeof end - 1));
+        buf_append_str(line, end); /* there is room for it */
+    }
+}
+
+static void write_line(model_service *s, service_job *job)
+{
+    s->n_lines++;
+    worker_conn_write(s->conn, job->line.data, job->line.len);
+    if (job->behind) {
+        worker_conn_write_held(s->conn, job->behind);
+        job->behind = NULL;
+    }
+}
+
+static void keep_line(model_service *s, service_entry *en)
+{
+    if (en->light && !en->job->resend) {
+        buf_release(&en->job->line);
+    } else if (!en->light && en->kept_bytes == 0) {
+        en->kept_bytes = en->job->line.len;
+        s->kept_bytes += en->kept_bytes;
+    }
+}
+
+static void count_sent(model_service *s, service_entry *en, uint64_t now_ns)
+{
+    if (en->serial == 0) {
+        en->serial = ++s->n_sent;
+        en->sent_ns = now_ns;
+    } else if (!en->light) {
+        s->n_resumed++;
+        s->n_resumed_tokens += en->told.n_ids;
+    }
+}
+
+void service_send(model_service *s, service_entry *en)
 {
     service_job *job = en->job;
     uint64_t now_ns = service_now(s), left_ms = ms_left(job, now_ns);
     if (job->deadline_ns != 0 && left_ms == 0) {
         service_entry_lose(s, en, ST_TIMEOUT, timed_out);
-    } else if (job->deadline_ns != 0 && !en->light &&
-               wire_request_put_deadline(&job->line, left_ms) != ST_OK) {
+        return;
+    }
+    if (complete_line(s, job) != ST_OK) {
         service_entry_lose(s, en, ST_NOMEM, no_memory);
-    } else {
-        list_remove(s, en);
-        list_add(s, en, ENTRY_SENT);
-        en->sent_ns = now_ns;
-        s->n_full += !en->light;
-        s->n_lines++;
-        worker_conn_write(s->conn, job->line.data, job->line.len);
-        if (job->behind) {
-            worker_conn_write_held(s->conn, job->behind);
-            job->behind = NULL;
-        }
-        buf_release(&job->line);
-        if (en->paused) {
-            service_put_op(s, en, WIRE_PAUSE);
-        }
+        return;
+    }
+    size_t len = job->line.len;
+    if (put_rest(s, en, left_ms) != ST_OK) {
+        drop_rest(&job->line, len);
+        service_entry_lose(s, en, ST_NOMEM, no_memory);
+        return;
+    }
+    service_entry_move(s, en, ENTRY_SENT);
+    count_sent(s, en, now_ns);
+    write_line(s, job);
+    drop_rest(&job->line, len);
+    keep_line(s, en);
+    if (en->paused && !en->marked) {
+        service_put_op(s, en, WIRE_PAUSE);
     }
 }
 
@@ -212,11 +289,11 @@ static size_t max_full(const model_service *s)
 /* What ranks behind it does not hold it back. */
 static bool may_send(const model_service *s, const fair_item *next)
 {
-    size_t n_before = 0;
-    if (s->n_full < max_full(s)) {
+    size_t n_before = s->n_again, n_full = s->n_full + s->n_again;
+    if (n_full < max_full(s)) {
         return true;
     }
-    if (s->n_full >= SERVICE_URGENT_PER_LANE * (size_t)s->model.lanes) {
+    if (n_full >= SERVICE_URGENT_PER_LANE * (size_t)s->model.lanes) {
         return false;
     }
     for (const service_entry *en = s->at[ENTRY_SENT].first; en; en = en->next) {
@@ -225,31 +302,40 @@ static bool may_send(const model_service *s, const fair_item *next)
     return n_before < max_full(s);
 }
 
-void service_dispatch(model_service *s)
+static void send_light(model_service *s)
 {
-    const fair_item *first;
-    if (s->life != LIFE_READY || s->draining) {
-        return;
-    }
-    while ((first = fair_queue_next(&s->queue)) != NULL && may_send(s, first)) {
-        send_entry(s, (service_entry *)fair_queue_pop(&s->queue));
-    }
     for (service_entry *en = s->at[ENTRY_WAITING].first, *next; en; en = next) {
         next = en->next;
         if (en->light) {
-            send_entry(s, en);
+            service_send(s, en);
         }
+    }
+}
+
+void service_dispatch(model_service *s)
+{
+    const fair_item *first;
+    if (s->life != LIFE_READY) {
+        return;
+    }
+    service_again_dispatch(s);
+    while (!s->draining && (first = fair_queue_next(&s->queue)) != NULL && may_send(s, first) &&
+           !service_again_holds(s, ((const service_entry *)first)->job)) {
+        service_send(s, (service_entry *)fair_queue_pop(&s->queue));
+    }
+    if (!s->draining) {
+        send_light(s);
     }
     service_want_tick(s);
 }
 
 /* The frames of this one do not count any more; its terminal one is still to come. */
-static service_job *give_up(service_entry *en)
+static service_job *give_up(model_service *s, service_entry *en)
 {
     service_job *job = en->job;
+    release_text(s, en);
     en->job = NULL;
     job->entry = NULL;
-    release_text(job);
     return job;
 }
 
@@ -263,7 +349,7 @@ static bool expire_light(model_service *s, uint64_t now_ns)
 {
     for (service_entry *en = s->at[ENTRY_SENT].first; en; en = en->next) {
         if (en->light && expired(en, now_ns)) {
-            service_job *job = give_up(en);
+            service_job *job = give_up(s, en);
             err why;
             err_set(&why, ST_TIMEOUT, NULL, "the deadline has passed");
             job->on_lost(job->ctx, &why);
@@ -275,10 +361,13 @@ static bool expire_light(model_service *s, uint64_t now_ns)
 
 void service_sweep(model_service *s, uint64_t now_ns)
 {
-    for (service_entry *en = s->at[ENTRY_WAITING].first, *next; en; en = next) {
-        next = en->next;
-        if (expired(en, now_ns)) {
-            service_entry_lose(s, en, ST_TIMEOUT, timed_out);
+    static const entry_place places[] = {ENTRY_WAITING, ENTRY_AGAIN};
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        for (service_entry *en = s->at[places[i]].first, *next; en; en = next) {
+            next = en->next;
+            if (expired(en, now_ns)) {
+                service_entry_lose(s, en, ST_TIMEOUT, timed_out);
+            }
         }
     }
     while (expire_light(s, now_ns)) {
@@ -291,6 +380,10 @@ void service_sweep(model_service *s, uint64_t now_ns)
 static status enqueue(model_service *s, service_entry *en, err *e)
 {
     const service_limits *lim = &s->cfg.limits;
+    if (!en->light && en->n_bytes > lim->max_waiting_bytes - s->queue.n_bytes - s->kept_bytes) {
+        return err_set(e, ST_QUEUE_FULL, NULL, "too many requests are waiting or running (%zu bytes)",
+                       s->queue.n_bytes + s->kept_bytes);
+    }
     if (!en->light) {
         return fair_queue_push(&s->queue, &en->turn, e);
     }
@@ -368,7 +461,7 @@ void service_cancel(model_service *s, service_job *job)
         return;
     }
     s->n_cancelled += en->cancel_ns == 0 && en->place != ENTRY_LOST;
-    give_up(en);
+    give_up(s, en);
     if (en->place == ENTRY_SENT) {
         send_cancel(s, en);
     } else {
@@ -398,7 +491,7 @@ void service_pause(model_service *s, service_job *job, bool paused)
         return;
     }
     en->paused = paused;
-    if (en->place == ENTRY_SENT) {
+    if (en->place == ENTRY_SENT && !en->marked) { /* a suspect goes on, for the few tokens that clear it */
         service_put_op(s, en, paused ? WIRE_PAUSE : WIRE_CONTINUE);
     }
 }
@@ -406,7 +499,10 @@ void service_pause(model_service *s, service_job *job, bool paused)
 size_t service_position(const model_service *s, const service_job *job, double *estimate_s)
 {
     const service_entry *en = job->entry;
-    size_t n = en && en->turn.of ? fair_queue_position(&s->queue, &en->turn) : 0;
+    size_t n = en && en->turn.of ? s->n_again + fair_queue_position(&s->queue, &en->turn) : 0;
+    for (const service_entry *at = en; at && en->place == ENTRY_AGAIN; at = at->prev) {
+        n += !at->light;
+    }
     if (estimate_s) {
         /* so many leave the worker in the mean time of one */
         *estimate_s = s->model.lanes > 0 ? (double)n * s->job_s / (double)max_full(s) : 0;

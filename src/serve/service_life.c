@@ -5,7 +5,6 @@
 #include "base/log.h"
 #include "serve/model_service_int.h"
 
-static const char crashed[] = "the worker has crashed";
 static const char stopping[] = "the server is shutting down";
 
 /*
@@ -14,7 +13,7 @@ static const char stopping[] = "the server is shutting down";
 static bool must_watch(const model_service *s)
 {
     return s->life == LIFE_STARTING || (s->life == LIFE_DOWN && s->started) || s->at[ENTRY_SENT].first ||
-           s->at[ENTRY_WAITING].first || s->kill_ns != 0;
+           s->at[ENTRY_AGAIN].first || s->at[ENTRY_WAITING].first || s->kill_ns != 0;
 }
 
 static void add_tick(model_service *s)
@@ -43,6 +42,7 @@ static void tick_now(model_service *s)
  * Starts and deaths.
  */
 static void start_worker(model_service *s);
+static void go_on_draining(model_service *s);
 
 static void give_up(model_service *s, worker_cause cause, uint64_t wait_ms)
 {
@@ -50,6 +50,7 @@ static void give_up(model_service *s, worker_cause cause, uint64_t wait_ms)
     s->failed_code = cause == WORKER_LOAD_FAILED ? ST_LOAD_FAILED : ST_WORKER_CRASHED;
     log_emit(LOG_ERROR, "serve", "model=\"%s\" worker=given_up retry_ms=%llu cause=%s detail=\"%s\"",
              s->cfg.id, (unsigned long long)wait_ms, worker_cause_label(cause), s->failure);
+    service_lose_all(s, ENTRY_AGAIN, s->failed_code, s->failure);
     service_lose_all(s, ENTRY_WAITING, s->failed_code, s->failure);
 }
 
@@ -59,9 +60,10 @@ static void after_death(model_service *s, worker_cause cause, const char *detail
     uint64_t now_ns = service_now(s), wait_ms;
     s->n_deaths[cause]++;
     snprintf(s->failure, sizeof s->failure, "%s", detail);
-    if (s->draining) {
-        s->life = LIFE_STOPPED;
-        s->kill_ns = 0;
+    s->kill_ns = 0;
+    s->life = LIFE_DOWN;
+    go_on_draining(s);
+    if (s->life == LIFE_STOPPED) {
         service_tell(s);
         return;
     }
@@ -72,10 +74,10 @@ static void after_death(model_service *s, worker_cause cause, const char *detail
     s->start_ns = now_ns + wait_ms * SERVICE_NS_PER_MS;
     if (!again) {
         give_up(s, cause, wait_ms);
+        go_on_draining(s);
         service_tell(s);
         return;
     }
-    s->life = LIFE_DOWN;
     log_emit(LOG_INFO, "serve", "model=\"%s\" worker=respawn wait_ms=%llu deaths=%u", s->cfg.id,
              (unsigned long long)wait_ms, s->respawn.n_deaths);
     if (cause == WORKER_NOT_STARTED) {
@@ -92,10 +94,11 @@ static void after_death(model_service *s, worker_cause cause, const char *detail
 static void start_worker(model_service *s)
 {
     err e;
-    s->load_failed = s->lost_work = false;
+    s->load_failed = s->lost_work = s->told_drain = false;
     s->ready_ns = 0;
     s->n_lines = 0;
     s->reading = (service_reading){0};
+    service_memory_started(s);
     if (worker_conn_start(s->conn, &e) != ST_OK) {
         log_emit(LOG_WARN, "serve", "model=\"%s\" worker=not_started error=\"%s\"", s->cfg.id, e.msg);
         after_death(s, WORKER_NOT_STARTED, e.msg);
@@ -120,22 +123,23 @@ void service_life_ready(model_service *s)
              (int)s->model.context_length, (int)s->model.lanes);
     service_tell(s);
     service_dispatch(s);
+    go_on_draining(s);
 }
 
+/* What was with it waits until it is known why. */
 void service_life_lost(void *ctx)
 {
     model_service *s = ctx;
     s->life = LIFE_LOSING;
     s->still_ns = 0;
     s->lost_work = s->at[ENTRY_SENT].first;
-    service_lose_all(s, ENTRY_SENT, ST_WORKER_CRASHED, crashed);
     service_tell(s);
 }
 
 void service_life_gone(void *ctx)
 {
     model_service *s = ctx;
-    worker_cause cause = worker_conn_cause(s->conn);
+    worker_cause cause = service_memory_cause(s, worker_conn_cause(s->conn));
     bool by_itself = cause == WORKER_EXITED || cause == WORKER_KILLED;
     if (s->draining && !s->lost_work && by_itself) {
         cause = WORKER_STOPPED; /* as it was asked to */
@@ -143,6 +147,8 @@ void service_life_gone(void *ctx)
     log_emit(cause == WORKER_STOPPED ? LOG_INFO : LOG_WARN, "serve",
              "model=\"%s\" worker=gone was_ready=%d cause=%s detail=\"%s\"", s->cfg.id, s->ready_ns != 0,
              worker_cause_label(cause), worker_conn_detail(s->conn));
+    service_again_after(s, cause);
+    service_memory_after(s, cause);
     after_death(s, cause, worker_conn_detail(s->conn));
 }
 
@@ -193,7 +199,7 @@ static void watch_cancels(model_service *s, uint64_t now_ns, uint64_t lost_ns)
     uint64_t lines = s->watch.seen.row[STATUS_ROW_INPUT_LINES];
     s->reading.lines = lines > before.lines ? lines : before.lines;
     s->reading.bytes = worker_conn_taken(s->conn);
-    for (service_entry *en = s->at[ENTRY_SENT].first; en; en = en->next) {
+    for (service_entry *en = s->at[ENTRY_SENT].first; en && s->life == LIFE_READY; en = en->next) {
         if (en->cancel_ns == 0) {
             continue;
         }
@@ -221,6 +227,7 @@ void service_on_tick(evutil_socket_t fd, short what, void *ctx)
         s->kill_ns = 0;
         worker_conn_kill(s->conn, WORKER_STOPPED, "it did not end when asked to");
     }
+    go_on_draining(s);
     if (s->life == LIFE_DOWN && s->started && now_ns >= s->start_ns) {
         start_worker(s);
     }
@@ -247,6 +254,22 @@ static void end_worker(model_service *s)
     service_want_tick(s);
 }
 
+/* The next thing that may be done: nothing that is to be sent again waits for a worker any more. */
+static void go_on_draining(model_service *s)
+{
+    if (!s->draining || s->at[ENTRY_AGAIN].first) {
+        return;
+    }
+    if (s->life == LIFE_READY && !s->told_drain) {
+        s->told_drain = true;
+        service_put_op(s, NULL, WIRE_DRAIN);
+    } else if (s->life == LIFE_STARTING && s->kill_ns == 0) {
+        end_worker(s);
+    } else if (s->life == LIFE_DOWN || s->life == LIFE_FAILED) {
+        s->life = LIFE_STOPPED;
+    }
+}
+
 void service_drain(model_service *s)
 {
     if (s->draining) {
@@ -254,13 +277,7 @@ void service_drain(model_service *s)
     }
     s->draining = true;
     service_lose_all(s, ENTRY_WAITING, ST_DRAINING, stopping);
-    if (s->life == LIFE_READY) {
-        service_put_op(s, NULL, WIRE_DRAIN);
-    } else if (s->life == LIFE_STARTING) {
-        end_worker(s);
-    } else if (s->life != LIFE_LOSING) {
-        s->life = LIFE_STOPPED;
-    }
+    go_on_draining(s);
     event_active(s->lost, EV_TIMEOUT, 1); /* the change is told from the loop */
 }
 
@@ -272,8 +289,11 @@ void service_cut(model_service *s)
     }
     s->cut = true;
     service_lose_all(s, ENTRY_SENT, ST_DRAINING, stopping);
+    service_lose_all(s, ENTRY_AGAIN, ST_DRAINING, stopping);
     if (s->life == LIFE_READY) {
         end_worker(s);
+    } else {
+        go_on_draining(s);
     }
 }
 

@@ -68,6 +68,10 @@ void sse_comment(sse_stream *s, const char *text)
 void sse_end(sse_stream *s, bool whole)
 {
     static const char last[] = "data: [DONE]\n\n";
+    if (s->failed) { /* an event is missing: nobody is to take this for all of it */
+        http_conn_stream_cut(s->conn);
+        return;
+    }
     if (whole) {
         http_conn_stream_write(s->conn, last, sizeof last - 1);
     }

@@ -208,7 +208,7 @@ static void start(const api_context *api, http_conn *c, uint32_t key, wire_op op
     snprintf(r->job.id, sizeof r->job.id, "%.48s.%llx", http_conn_request_id(c),
              (unsigned long long)request_table_serial(api->requests));
     r->job.key = key;
-    r->job.light = true;
+    r->job.light = r->job.resend = true;
     r->job.on_frame = on_frame;
     r->job.on_lost = on_lost;
     r->job.ctx = r;

@@ -11,8 +11,11 @@
 
 #include "base/mem.h"
 #include "serve/held_bytes.h"
+#include "serve/loop_memory.h"
 #include "serve/worker_proc.h"
 #include "wire/line.h"
+
+#define SPARE_BYTES ((size_t)64 << 10)
 
 typedef enum conn_state { CONN_NONE, CONN_RUNNING, CONN_LOSING } conn_state;
 
@@ -25,12 +28,14 @@ struct worker_conn {
     bool write_failed;
     worker_cause cause;
     char detail[384];
+    int end;
     uint64_t n_written;
 
     /* owned */
     pid_t pid; /* 0 = none, or reaped */
     struct bufferevent *to, *from;
     line_splitter lines;
+    void *spare;    /* [SPARE_BYTES], or NULL: it was needed */
     frame awaiting; /* its attachment is being read; none: attach_bytes 0 */
     status_page *page;
     struct event *child_signal;
@@ -104,16 +109,25 @@ static void lose(worker_conn *c)
 static void note_exit(worker_conn *c, int wait_status)
 {
     char text[96];
+    bool was_noted = c->noted;
     if (!WIFSIGNALED(wait_status)) {
         snprintf(text, sizeof text, "exit status %d", WEXITSTATUS(wait_status));
         worker_conn_note(c, WORKER_EXITED, text);
-    } else if (WTERMSIG(wait_status) == SIGKILL && c->write_failed) {
-        worker_conn_note(c, WORKER_BROKEN, "it does not read any more");
+        c->end = WEXITSTATUS(wait_status);
     } else {
-        int sig = WTERMSIG(wait_status);
-        snprintf(text, sizeof text, "signal %d (%s)", sig, strsignal(sig));
+        c->end = WTERMSIG(wait_status);
+        snprintf(text, sizeof text, "signal %d (%s)", c->end, strsignal(c->end));
         worker_conn_note(c, WORKER_KILLED, text);
     }
+    c->end = was_noted ? 0 : c->end;
+}
+
+/* It lives, and has closed one of its pipes. */
+static void kill_half(worker_conn *c)
+{
+    worker_conn_note(c, WORKER_BROKEN,
+                     c->write_failed ? "it does not read any more" : "it does not speak any more");
+    signal_worker(c, SIGKILL);
 }
 
 static void note_suspension(worker_conn *c)
@@ -152,11 +166,12 @@ static void on_child(evutil_socket_t sig, short what, void *ctx)
 static void on_losing(evutil_socket_t fd, short what, void *ctx)
 {
     worker_conn *c = ctx;
+    if (c->pid != 0 && (c->state == CONN_LOSING || c->write_failed)) { /* out of patience */
+        kill_half(c);
+    }
     if (c->state == CONN_RUNNING) {
         lose(c);
-    } else if (c->pid != 0) { /* out of patience */
-        signal_worker(c, SIGKILL);
-    } else {
+    } else if (c->pid == 0) {
         c->state = CONN_NONE;
         c->cfg.gone(c->cfg.ctx);
     }
@@ -189,6 +204,19 @@ static bool on_attachment(worker_conn *c, const char *bytes)
     return tell_frame(c, &f);
 }
 
+/* Some memory is set aside for when there is none: a worker is not lost for one frame. */
+static status decode(worker_conn *c, const char *text, size_t len, frame *f, err *e)
+{
+    status st = frame_decode(text, len, f, e);
+    if (st == ST_NOMEM && c->spare) {
+        mem_free(c->spare);
+        c->spare = NULL;
+        st = frame_decode(text, len, f, e);
+    }
+    c->spare = c->spare ? c->spare : mem_alloc(SPARE_BYTES);
+    return st;
+}
+
 static bool on_line(void *ctx, line_kind kind, const char *text, size_t len)
 {
     worker_conn *c = ctx;
@@ -205,7 +233,7 @@ static bool on_line(void *ctx, line_kind kind, const char *text, size_t len)
         }
         return false;
     }
-    status st = frame_decode(text, len, &f, &e);
+    status st = decode(c, text, len, &f, &e);
     if (st == ST_NOMEM) {
         worker_conn_kill(c, WORKER_NO_MEMORY, "no memory for a frame");
         return false;
@@ -247,9 +275,12 @@ static void on_event(struct bufferevent *bev, short what, void *ctx)
     worker_conn *c = ctx;
     if (bev == c->from) {
         lose(c);
-    } else { /* a failed write; what the worker still says is read, then EOF comes */
+    } else if (
+        !c->write_failed) { /* it has ended, or is about to: what it still says is read, then EOF comes */
         c->write_failed = true;
-        signal_worker(c, SIGKILL);
+        if (!evtimer_pending(c->losing, NULL)) {
+            call_soon(c, CONN_DRAIN_S);
+        }
     }
 }
 
@@ -270,6 +301,7 @@ static bool open_pipes(worker_conn *c, const worker_proc *p)
         return false;
     }
     line_init(&c->lines, WIRE_MAX_LINE_BYTES);
+    (void)buf_reserve(&c->lines.partial, SPARE_BYTES); /* most lines need no more, ever */
     bufferevent_setcb(c->to, NULL, NULL, on_event, c);
     bufferevent_setcb(c->from, on_read, NULL, on_event, c);
     return bufferevent_enable(c->to, EV_WRITE) == 0 && bufferevent_enable(c->from, EV_READ) == 0;
@@ -277,7 +309,8 @@ static bool open_pipes(worker_conn *c, const worker_proc *p)
 
 status worker_conn_start(worker_conn *c, err *e)
 {
-    worker_proc_options opt = {.argv = c->cfg.argv, .status_fd = -1};
+    bool more = c->cfg.more && c->cfg.more[0] != '\0';
+    worker_proc_options opt = {.argv = c->cfg.argv, .more = more ? c->cfg.more : NULL, .status_fd = -1};
     worker_proc p;
     status_page *page;
     status st = status_page_create(&opt.status_fd, &page, e);
@@ -296,6 +329,7 @@ status worker_conn_start(worker_conn *c, err *e)
     c->state = CONN_RUNNING;
     c->noted = c->write_failed = c->suspended = false;
     c->n_written = 0;
+    c->end = 0;
     c->detail[0] = '\0';
     if (!open_pipes(c, &p)) {
         worker_conn_kill(c, WORKER_NO_MEMORY, "no memory for the connection to a worker");
@@ -303,12 +337,17 @@ status worker_conn_start(worker_conn *c, err *e)
     return ST_OK;
 }
 
+static bool write_soon(worker_conn *c, const char *lines, size_t n)
+{
+    return bufferevent_write(c->to, lines, n) == 0 && loop_memory_will_write(c->to);
+}
+
 void worker_conn_write(worker_conn *c, const char *lines, size_t n)
 {
     if (c->state != CONN_RUNNING || !c->to) {
         return;
     }
-    if (bufferevent_write(c->to, lines, n) != 0) {
+    if (!write_soon(c, lines, n)) {
         worker_conn_kill(c, WORKER_NO_MEMORY, "no memory for a request to the worker");
         return;
     }
@@ -320,7 +359,7 @@ void worker_conn_write_held(worker_conn *c, held_bytes *h)
     size_t n = h->bytes.len;
     if (c->state != CONN_RUNNING || !c->to) {
         held_bytes_free(h);
-    } else if (!held_bytes_send(h, bufferevent_get_output(c->to))) {
+    } else if (!held_bytes_send(h, bufferevent_get_output(c->to)) || !loop_memory_will_write(c->to)) {
         worker_conn_kill(c, WORKER_NO_MEMORY, "no memory for an attachment to the worker");
     } else {
         c->n_written += n;
@@ -366,6 +405,7 @@ void worker_conn_free(worker_conn *c)
         }
     }
     close_pipes(c);
+    mem_free(c->spare);
     status_page_close(c->page);
     if (c->child_signal) {
         event_free(c->child_signal);
@@ -394,6 +434,20 @@ worker_cause worker_conn_cause(const worker_conn *c)
 const char *worker_conn_detail(const worker_conn *c)
 {
     return c->detail;
+}
+
+int worker_conn_end(const worker_conn *c)
+{
+    return c->end;
+}
+
+void worker_conn_left(const worker_conn *c, status_snapshot *out)
+{
+    if (c->page) {
+        status_page_read(c->page, out);
+    } else {
+        memset(out, 0, sizeof *out);
+    }
 }
 
 void worker_conn_page(const worker_conn *c, status_snapshot *out)

@@ -30,6 +30,7 @@
 
 typedef struct worker_conn_config { /* borrowed until worker_conn_free */
     char *const *argv;              /* NULL-terminated; [0] is the path of the program */
+    char *more; /* one word behind them if it is not empty, looked at with each start; or NULL */
     /* NULL, or what is wrong with the frame (static storage): then the worker is killed. One with an attachment comes
      * when that is there: frame.attached, borrowed during the call. */
     const char *(*frame)(void *ctx, const frame *f);
@@ -63,6 +64,10 @@ bool worker_conn_suspended(const worker_conn *c); /* by a signal: SIGSTOP and it
 /* Why the last worker was lost; complete when `gone` is called. */
 worker_cause worker_conn_cause(const worker_conn *c);
 const char *worker_conn_detail(const worker_conn *c);
+int worker_conn_end(
+    const worker_conn *c); /* of a WORKER_KILLED the signal, of a WORKER_EXITED the status, else 0 */
 void worker_conn_page(const worker_conn *c, status_snapshot *out); /* zeroes while there is none */
+void worker_conn_left(const worker_conn *c,
+                      status_snapshot *out); /* what the last one has left there, until the next */
 
 #endif

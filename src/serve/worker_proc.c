@@ -178,18 +178,36 @@ static int spawn(pipes *p, char *const argv[], char *const vars[], pid_t *pid)
     return why;
 }
 
+/* The words with the one more; the caller's to free. NULL: no memory. */
+static char **words_of(const worker_proc_options *opt)
+{
+    size_t n = 0;
+    while (opt->argv[n]) {
+        n++;
+    }
+    char **words = mem_calloc(n + 2, sizeof *words);
+    for (size_t i = 0; words && i < n; i++) {
+        words[i] = opt->argv[i];
+    }
+    if (words) {
+        words[n] = opt->more;
+    }
+    return words;
+}
+
 status worker_proc_start(const worker_proc_options *opt, worker_proc *out, err *e)
 {
     pipes p;
     environment env = {0};
+    char **words = words_of(opt);
     pid_t pid = 0;
     status st = ST_OK;
     if (!open_pipes(&p, opt->status_fd)) {
         st = err_set(e, ST_IO, NULL, "cannot make the descriptors of a worker: %s", strerror(errno));
-    } else if (make_environment(&env, p.status) != ST_OK) {
+    } else if (!words || make_environment(&env, p.status) != ST_OK) {
         st = err_set(e, ST_NOMEM, NULL, "out of memory for the environment of a worker");
     } else {
-        int why = spawn(&p, opt->argv, env.vars, &pid);
+        int why = spawn(&p, words, env.vars, &pid);
         if (why != 0) {
             st = err_set(e, ST_IO, NULL, "cannot start the worker %s: %s", opt->argv[0], strerror(why));
         }
@@ -199,6 +217,7 @@ status worker_proc_start(const worker_proc_options *opt, worker_proc *out, err *
         p.in[1] = p.out[0] = -1;
     }
     mem_free(env.vars);
+    mem_free(words);
     close_pipes(&p);
     return st;
 }

@@ -21,6 +21,7 @@
 
 typedef struct worker_proc_options {
     char *const *argv; /* argv[0] is the path of the program; NULL-terminated */
+    char *more;        /* one word behind them; NULL = none */
     int status_fd;     /* the caller's, stays his and may be close-on-exec; -1 = none */
 } worker_proc_options;
 

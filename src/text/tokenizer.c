@@ -22,6 +22,11 @@ void tokenizer_free(tokenizer *t)
     }
 }
 
+size_t tokenizer_bytes(const tokenizer *t)
+{
+    return sizeof *t + t->mem.used_bytes;
+}
+
 int32_t tokenizer_n_vocab(const tokenizer *t)
 {
     return (int32_t)t->n_vocab;

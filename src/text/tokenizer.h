@@ -50,6 +50,7 @@ status tokenizer_open(const gguf_file *f, tokenizer **out, err *e);
 void tokenizer_free(tokenizer *t);
 
 int32_t tokenizer_n_vocab(const tokenizer *t);
+size_t tokenizer_bytes(const tokenizer *t);      /* of memory, about */
 const char *tokenizer_model(const tokenizer *t); /* "llama", "gpt2" */
 const char *tokenizer_pre(const tokenizer *t);   /* "llama-bpe", "default" … */
 int32_t tokenizer_bos(const tokenizer *t);       /* TOKEN_NONE if the model has none */

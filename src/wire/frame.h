@@ -51,10 +51,10 @@
     X(supports_cancel) X(protocol) X(pid) X(model) X(name) X(arch) X(quant) X(params) X(digest)              \
     X(context_length) X(vocab_size) X(modalities) X(capabilities) X(kernels) X(kv_pages) X(accepted)         \
     X(delta) X(content) X(reasoning) X(tool_call) X(index) X(arguments_delta) X(withdrawn) X(ids) X(logprobs) X(prompt_logprobs) X(logprob) X(text) X(bytes) X(top)             \
-    X(progress) X(cached) X(processed) X(attach) X(embedding) X(now) X(prompt_digest)                        \
+    X(progress) X(cached) X(processed) X(attach) X(embedding) X(now) X(prompt_digest) X(prompt_ids)          \
     X(cached_prompt_tokens) X(pieces) X(count) X(session) X(known) X(tokens) X(dirty) X(busy) X(stats)       \
     X(draining) X(rows) X(active) X(sampling) X(prewarmed) X(prefilled) X(probe) X(export) X(import) X(saved) \
-    X(restored) X(dropped) X(from) X(in_memory) X(stored) FRAME_SAMPLING_NUMBERS(X) FRAME_STATS_NUMBERS(X)
+    X(restored) X(dropped) X(from) X(in_memory) X(stored) X(kv_limit) X(pages) X(kv_page_bytes) FRAME_SAMPLING_NUMBERS(X) FRAME_STATS_NUMBERS(X)
 
 /* Extra statistics of a done frame. */
 #define FRAME_STATISTICS(X)                                                                                  \
@@ -92,7 +92,8 @@ typedef struct frame_ready {
     int32_t vocab_size;
     frame_sampling sampling; /* left out if nothing is said */
     const char *kernels;
-    uint64_t kv_pages;
+    uint64_t kv_pages;      /* reserved: what kv_limit may give it */
+    uint64_t kv_page_bytes; /* of each; decoded: 0 = it was not said */
 } frame_ready;
 
 typedef struct frame_accepted {
@@ -101,6 +102,9 @@ typedef struct frame_accepted {
     int32_t prompt_tokens;
     const char *prompt_digest; /* SHA256_HEX_LEN digits: frame_prompt_digest */
     int32_t cached_prompt_tokens;
+    /* [prompt_tokens] where the request alone does not say them (something of its conversation was remembered): what
+     * `resume` has to send along. NULL: left out. */
+    const int32_t *prompt_ids;
 } frame_accepted;
 
 /* One position: the token there and, unless it is itself one, the alternatives to it. */
@@ -223,6 +227,11 @@ typedef struct frame_stats {
     size_t n_rows;
 } frame_stats;
 
+typedef struct frame_kv_limit {
+    uint64_t pages; /* that may be in use from now on */
+    uint64_t pages_used;
+} frame_kv_limit;
+
 typedef enum frame_kind {
     FRAME_UNKNOWN, /* an object without any of the keys below: a later protocol */
     FRAME_TOKEN,
@@ -249,7 +258,8 @@ typedef enum frame_kind {
     FRAME_IMPORT,
     FRAME_SAVED,
     FRAME_RESTORED,
-    FRAME_DROPPED
+    FRAME_DROPPED,
+    FRAME_KV_LIMIT
 } frame_kind;
 
 /* Both dialects. */
@@ -279,6 +289,7 @@ status frame_put_rendered(buf *out, wire_string id, wire_string text,
                           int64_t count); /* decoded: FRAME_TEXT */
 status frame_put_count(buf *out, wire_string id, int64_t count);
 status frame_put_session_info(buf *out, wire_string id, const frame_session *s);
+status frame_put_kv_limit(buf *out, wire_string id, const frame_kv_limit *k);
 status frame_put_stats(buf *out, wire_string id, const frame_stats *s);
 /* kind: FRAME_PREWARMED … FRAME_DROPPED. The line of FRAME_EXPORT is to get its bytes by line_attach. */
 status frame_put_extent(buf *out, wire_string id, frame_kind kind, const frame_extent *x);
@@ -315,6 +326,7 @@ typedef struct frame {
     frame_session session;
     frame_stats stats;
     frame_extent extent;
+    frame_kv_limit kv_limit;
 
     /* owned */
     json_doc *doc;

@@ -219,7 +219,8 @@ static bool read_ready(const json *o, frame_ready *r, err *e)
            frame_get_u64(m, "params", &r->params, e) &&
            frame_get_i32(m, "context_length", &r->context_length, e) &&
            frame_get_i32(m, "vocab_size", &r->vocab_size, e) && get_cstr(o, "kernels", &r->kernels, e) &&
-           frame_get_u64(o, "kv_pages", &r->kv_pages, e);
+           frame_get_u64(o, "kv_pages", &r->kv_pages, e) &&
+           (!json_get(o, "kv_page_bytes", NULL) || frame_get_u64(o, "kv_page_bytes", &r->kv_page_bytes, e));
 }
 
 static bool read_error(const json *o, frame *f, err *e)
@@ -288,6 +289,7 @@ static frame_kind kind_of(const json *o)
         {"saved", FRAME_SAVED},
         {"restored", FRAME_RESTORED},
         {"dropped", FRAME_DROPPED},
+        {"kv_limit", FRAME_KV_LIMIT},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         if (json_get(o, kinds[i].key, NULL)) {

@@ -5,23 +5,28 @@
 /*
  * Lists
  */
-static bool read_ids(const json *list, frame *f, err *e)
+static bool read_id_list(const json *list, const char *key, arena *mem, const int32_t **out, err *e)
 {
     size_t n = json_len(list);
-    int32_t *ids = arena_alloc_array(&f->mem, n, sizeof *ids);
+    int32_t *ids = arena_alloc_array(mem, n, sizeof *ids);
     if (!ids) {
         return frame_no_memory(e);
     }
     for (size_t i = 0; i < n; i++) {
         int64_t id;
         if (!json_i64(json_at(list, i), &id) || id < 0 || id > INT32_MAX) {
-            return frame_refuse(e, "ids", "a list of token ids");
+            return frame_refuse(e, key, "a list of token ids");
         }
         ids[i] = (int32_t)id;
     }
-    f->ids = ids;
-    f->n_ids = n;
+    *out = ids;
     return true;
+}
+
+static bool read_ids(const json *list, frame *f, err *e)
+{
+    f->n_ids = json_len(list);
+    return read_id_list(list, "ids", &f->mem, &f->ids, e);
 }
 
 /* The raw bytes of a piece that is no UTF-8. */
@@ -162,7 +167,21 @@ static bool is_hex(const char *s, size_t len)
     return len == SHA256_HEX_LEN && strspn(s, "0123456789abcdef") == len;
 }
 
-static bool read_accepted(const json *o, frame_accepted *a, err *e)
+static bool read_prompt_ids(const json *v, arena *mem, frame_accepted *a, err *e)
+{
+    const json *list;
+    if (!json_get(v, "prompt_ids", NULL)) {
+        return true;
+    }
+    if (!frame_get_array(v, "prompt_ids", &list, e)) {
+        return false;
+    }
+    return (json_len(list) == (size_t)a->prompt_tokens ||
+            frame_refuse(e, "prompt_ids", "as long as the prompt")) &&
+           read_id_list(list, "prompt_ids", mem, &a->prompt_ids, e);
+}
+
+static bool read_accepted(const json *o, arena *mem, frame_accepted *a, err *e)
 {
     const json *v;
     wire_string digest;
@@ -175,7 +194,8 @@ static bool read_accepted(const json *o, frame_accepted *a, err *e)
     a->prompt_digest = digest.data;
     return frame_get_u64(v, "seed", &a->seed, e) && frame_get_i64(v, "now", &a->now_ms, e) &&
            frame_get_i32(v, "prompt_tokens", &a->prompt_tokens, e) &&
-           frame_get_i32(v, "cached_prompt_tokens", &a->cached_prompt_tokens, e);
+           frame_get_i32(v, "cached_prompt_tokens", &a->cached_prompt_tokens, e) &&
+           read_prompt_ids(v, mem, a, e);
 }
 
 static bool read_call(const json *delta, frame_call *c, err *e)
@@ -320,11 +340,18 @@ static bool read_stats(const json *o, frame *f, err *e)
 #undef X
 }
 
+static bool read_kv_limit(const json *o, frame_kv_limit *k, err *e)
+{
+    const json *v;
+    return frame_get_object(o, "kv_limit", &v, e) && frame_get_u64(v, "pages", &k->pages, e) &&
+           frame_get_u64(v, "pages_used", &k->pages_used, e);
+}
+
 bool frame_read_mux(const json *o, frame *f, err *e)
 {
     switch (f->kind) {
     case FRAME_ACCEPTED:
-        return read_accepted(o, &f->accepted, e);
+        return read_accepted(o, &f->mem, &f->accepted, e);
     case FRAME_DELTA:
         return read_delta(o, f, e);
     case FRAME_PROMPT_LOGPROBS:
@@ -355,6 +382,8 @@ bool frame_read_mux(const json *o, frame *f, err *e)
         return read_extent(o, "restored", f, e);
     case FRAME_DROPPED:
         return read_extent(o, "dropped", f, e);
+    case FRAME_KV_LIMIT:
+        return read_kv_limit(o, &f->kv_limit, e);
     default:
         return true;
     }

@@ -120,6 +120,10 @@ status frame_put_ready(buf *out, const frame_ready *r)
     json_w_cstr(w, r->kernels);
     FRAME_KEY(w, kv_pages);
     json_w_u64(w, r->kv_pages);
+    if (r->kv_page_bytes > 0) {
+        FRAME_KEY(w, kv_page_bytes);
+        json_w_u64(w, r->kv_page_bytes);
+    }
     return frame_line_end(&l);
 }
 

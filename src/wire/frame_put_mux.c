@@ -109,6 +109,10 @@ status frame_put_accepted(buf *out, wire_string id, const frame_accepted *a)
     json_w_cstr(w, a->prompt_digest);
     FRAME_KEY(w, cached_prompt_tokens);
     json_w_i64(w, a->cached_prompt_tokens);
+    if (a->prompt_ids) {
+        FRAME_KEY(w, prompt_ids);
+        frame_put_ids(w, a->prompt_ids, (size_t)a->prompt_tokens);
+    }
     json_w_obj_close(w);
     return frame_line_end(&l);
 }
@@ -308,6 +312,21 @@ status frame_put_extent(buf *out, wire_string id, frame_kind kind, const frame_e
         FRAME_KEY(w, stored);
         json_w_i64(w, x->stored);
     }
+    json_w_obj_close(w);
+    return frame_line_end(&l);
+}
+
+status frame_put_kv_limit(buf *out, wire_string id, const frame_kv_limit *k)
+{
+    frame_line l;
+    json_w *w = &l.w;
+    frame_line_begin(&l, out, id);
+    FRAME_KEY(w, kv_limit);
+    json_w_obj_open(w);
+    FRAME_KEY(w, pages);
+    json_w_u64(w, k->pages);
+    FRAME_KEY(w, pages_used);
+    json_w_u64(w, k->pages_used);
     json_w_obj_close(w);
     return frame_line_end(&l);
 }

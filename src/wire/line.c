@@ -20,8 +20,9 @@ void line_release(line_splitter *s)
 {
     if (s) {
         buf_release(&s->partial);
-        s->skipping = false;
+        s->skipping = s->lost = false;
         s->attach_left = 0;
+        s->n_edges = 0;
     }
 }
 
@@ -37,6 +38,7 @@ static bool is_blank(const char *s, size_t n)
 
 static void drop_partial(line_splitter *s)
 {
+    s->n_edges = 0;
     if (s->partial.cap > KEEP_BYTES) {
         buf_release(&s->partial);
     } else {
@@ -52,9 +54,32 @@ static bool give_up(line_splitter *s, line_kind kind, line_fn fn, void *ctx)
     return fn(ctx, kind, "", 0);
 }
 
-/* Adds a piece that does not complete its line. */
+/* Keeps what is kept of every line that comes in pieces. */
+static void keep_edges(line_splitter *s, const char *data, size_t n)
+{
+    size_t head = s->n_edges < LINE_HEAD_BYTES ? LINE_HEAD_BYTES - s->n_edges : 0;
+    head = head < n ? head : n;
+    memcpy(s->edges + s->n_edges, data, head);
+    s->n_edges += head;
+    data += head;
+    n -= head;
+    if (n == 0) {
+        return;
+    }
+    char *tail = s->edges + LINE_HEAD_BYTES;
+    size_t had = s->n_edges - LINE_HEAD_BYTES, more = n < LINE_TAIL_BYTES ? n : LINE_TAIL_BYTES;
+    size_t drop = had + more > LINE_TAIL_BYTES ? had + more - LINE_TAIL_BYTES : 0;
+    memmove(tail, tail + drop, had - drop);
+    memcpy(tail + had - drop, data + n - more, more);
+    s->n_edges = LINE_HEAD_BYTES + had - drop + more;
+}
+
+/* Adds a piece, the last one or not. */
 static bool add_piece(line_splitter *s, const char *data, size_t n, line_fn fn, void *ctx)
 {
+    if (s->lost || (!s->skipping && n > 0)) {
+        keep_edges(s, data, n);
+    }
     if (s->skipping || n == 0) {
         return true;
     }
@@ -62,16 +87,21 @@ static bool add_piece(line_splitter *s, const char *data, size_t n, line_fn fn, 
         return give_up(s, LINE_TOO_LONG, fn, ctx);
     }
     if (buf_append(&s->partial, data, n) != ST_OK) {
-        return give_up(s, LINE_NO_MEMORY, fn, ctx);
+        size_t n_edges = s->n_edges;
+        drop_partial(s);
+        s->n_edges = n_edges;
+        s->skipping = s->lost = true;
     }
     return true;
 }
 
 static bool finish_line(line_splitter *s, line_fn fn, void *ctx)
 {
-    bool go_on = true, was_skipping = s->skipping;
-    s->skipping = false; /* before the call: it may ask for an attachment to be skipped */
-    if (!was_skipping && !is_blank(buf_str(&s->partial), s->partial.len)) {
+    bool go_on = true, was_skipping = s->skipping, lost = s->lost;
+    s->skipping = s->lost = false; /* before the call: it may ask for an attachment to be skipped */
+    if (lost && !is_blank(s->edges, s->n_edges)) {
+        go_on = fn(ctx, LINE_NO_MEMORY, s->edges, s->n_edges);
+    } else if (!was_skipping && !is_blank(buf_str(&s->partial), s->partial.len)) {
         go_on = fn(ctx, LINE_TEXT, buf_str(&s->partial), s->partial.len);
     }
     drop_partial(s);

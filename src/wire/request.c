@@ -78,6 +78,7 @@ static const op_row ops[] = {
     {"session", WIRE_SESSION_RESTORE, false, true},
     {"session", WIRE_SESSION_DROP, false, true},
     {"stats", WIRE_STATS, false, true},
+    {"kv_limit", WIRE_KV_LIMIT, false, true},
     {"cancel", WIRE_CANCEL, false, true},
     {"pause", WIRE_PAUSE, false, true},
     {"continue", WIRE_CONTINUE, false, true},
@@ -86,7 +87,6 @@ static const op_row ops[] = {
     {"embed", WIRE_GENERATE, false, false},
     {"score", WIRE_GENERATE, false, false},
     {"adapter", WIRE_GENERATE, false, false},
-    {"kv_limit", WIRE_GENERATE, false, false},
 };
 
 #define N_OPS (sizeof ops / sizeof ops[0])
@@ -202,8 +202,9 @@ static bool read_id(request_decoder *d, const json *o, size_t line_len)
     if (!id || len == 0 || len > WIRE_MAX_ID_BYTES) {
         return request_refuse(d, "id", v, "a string of 1 to 256 bytes");
     }
-    if (line_len > WIRE_MAX_MUX_LINE_BYTES) {
-        err_set(&d->e, ST_BAD_REQUEST, NULL, "line is longer than %zu bytes", WIRE_MAX_MUX_LINE_BYTES);
+    size_t max = json_get(o, "resume", NULL) ? WIRE_MAX_RESUME_LINE_BYTES : WIRE_MAX_MUX_LINE_BYTES;
+    if (line_len > max) {
+        err_set(&d->e, ST_BAD_REQUEST, NULL, "line is longer than %zu bytes", max);
         return false;
     }
     return request_copy_string(d, v, &d->r->id);
@@ -242,16 +243,41 @@ static uint64_t attachment_of(const json *o)
     return json_get(o, "id", NULL) && json_get(o, "attach", &v) && json_u64(v, &n) ? n : 0;
 }
 
+wire_stub wire_request_peek(const char *line, size_t len)
+{
+    wire_stub s = {.op = WIRE_GENERATE};
+    char name[JSON_PEEK_BYTES];
+    size_t n;
+    _Static_assert(JSON_PEEK_BYTES == WIRE_MAX_ID_BYTES, "an id can be looked at");
+    if (!json_peek_string(line, len, "id", s.id, &s.id_len)) {
+        s.id_len = 0;
+    }
+    for (size_t i = 0; json_peek_string(line, len, "op", name, &n) && i < N_OPS; i++) {
+        if (is_name(ops[i].name, name, n) && (s.id_len > 0 ? ops[i].mux : ops[i].plain)) {
+            s.op = ops[i].op;
+            break;
+        }
+    }
+    s.attach_bytes = s.id_len > 0 ? attachment_of_text(line, len) : 0;
+    return s;
+}
+
 /* The frame for d->e. o is the line's object, or NULL if it was none. In the plain dialect every answer to an
  * op carries session_id, in the other one every answer the id. */
-static void put_answer(const request_decoder *d, const json *o, buf *answer)
+static void put_answer(const request_decoder *d, const json *o, const char *line, size_t line_len,
+                       buf *answer)
 {
     const json *v;
     size_t len;
+    wire_stub stub;
     frame_error f = frame_error_of(&d->e);
     f.has_value = d->has_value;
     f.value = d->value;
-    if (json_get(o, "id", &v)) {
+    if (!o && d->e.code == ST_NOMEM) {
+        stub = wire_request_peek(line, line_len);
+        f.id = (wire_string){stub.id_len > 0 ? stub.id : NULL, stub.id_len};
+        f.has_session = stub.id_len == 0 && stub.op != WIRE_GENERATE;
+    } else if (json_get(o, "id", &v)) {
         f.id.data = json_string(v, &f.id.len);
     } else if (json_get(o, "op", &v)) {
         const char *op = json_string(v, &len);
@@ -324,7 +350,7 @@ status wire_request_decode(const char *line, size_t len, const wire_limits *limi
         }
         *out = d.r;
     } else {
-        put_answer(&d, o, answer);
+        put_answer(&d, o, line, len, answer);
         wire_request_free(d.r);
         if (e) {
             *e = d.e;

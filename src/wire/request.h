@@ -7,11 +7,11 @@
  * each field (null is a wrong type, a float literal is no integer). What needs the model (empty prompt,
  * context) is the worker's.
  * Plain: unknown fields are ignored. Multiplexed: unknown fields are errors that name them, an id that is not
- * a string of 1 to WIRE_MAX_ID_BYTES bytes is one, a line longer than WIRE_MAX_MUX_LINE_BYTES is one, and
- * every error frame carries the id if that is a string.
+ * a string of 1 to WIRE_MAX_ID_BYTES bytes is one, a line longer than WIRE_MAX_MUX_LINE_BYTES (one with
+ * `resume`: WIRE_MAX_RESUME_LINE_BYTES) is one, and every error frame carries the id if that is a string.
  * What PROTOCOL 4 has and this build has not is refused by name with ST_UNSUPPORTED: the fields in
- * request_fields.c without a reader (grammar, response_format, resume …) and the ops embed, score, adapter and
- * kv_limit. An attachment has a place in `session import` only.
+ * request_fields.c without a reader (grammar, response_format …) and the ops embed, score and adapter. An attachment has
+ * a place in `session import` only.
  *
  * op            fields besides op and id                                   answer
  * generate      as plain (no cancel_request_id) + the sampling fields      accepted, token …, done
@@ -31,6 +31,7 @@
  *                   | save | restore | drop, name                          {id, saved} | {id, restored} |
  *                                                                          {id, dropped}
  * stats                                                                    {id, stats}
+ * kv_limit      pages                                                      {id, kv_limit}
  * cancel, pause, continue   (the id is that of the request meant)          none
  * drain, shutdown           (the id may be absent)                         none: the worker exits
  *
@@ -57,22 +58,24 @@
 #include "base/status.h"
 #include "wire/text.h"
 
-#define WIRE_MAX_MUX_LINE_BYTES   ((size_t)8 << 20)
-#define WIRE_MAX_ID_BYTES         ((size_t)256)
-#define WIRE_MAX_SESSION_ID_BYTES ((size_t)64 << 10)
-#define WIRE_MAX_NAMESPACE_BYTES  ((size_t)256)
-#define WIRE_MIN_PRIORITY         (-10)
-#define WIRE_MAX_PRIORITY         10
-#define WIRE_MIN_REPETITION_GUARD 16
-#define WIRE_MAX_REPETITION_GUARD 4096
-#define WIRE_MAX_SEED             ((uint64_t)INT64_MAX)
-#define WIRE_MAX_STOP_IDS         64
-#define WIRE_MAX_BIAS             1024
-#define WIRE_MAX_TOP_LOGPROBS     20
-#define WIRE_MAX_MESSAGES         4096
-#define WIRE_MAX_TOOLS            1024
-#define WIRE_MAX_CALLS            256 /* in one message */
-#define WIRE_MAX_NAME_BYTES       256 /* of a tool or a role */
+#define WIRE_MAX_MUX_LINE_BYTES ((size_t)8 << 20)
+/* What was a line of the size above when it was first sent, and the ids of its prompt and of its reply. */
+#define WIRE_MAX_RESUME_LINE_BYTES ((size_t)24 << 20)
+#define WIRE_MAX_ID_BYTES          ((size_t)256)
+#define WIRE_MAX_SESSION_ID_BYTES  ((size_t)64 << 10)
+#define WIRE_MAX_NAMESPACE_BYTES   ((size_t)256)
+#define WIRE_MIN_PRIORITY          (-10)
+#define WIRE_MAX_PRIORITY          10
+#define WIRE_MIN_REPETITION_GUARD  16
+#define WIRE_MAX_REPETITION_GUARD  4096
+#define WIRE_MAX_SEED              ((uint64_t)INT64_MAX)
+#define WIRE_MAX_STOP_IDS          64
+#define WIRE_MAX_BIAS              1024
+#define WIRE_MAX_TOP_LOGPROBS      20
+#define WIRE_MAX_MESSAGES          4096
+#define WIRE_MAX_TOOLS             1024
+#define WIRE_MAX_CALLS             256 /* in one message */
+#define WIRE_MAX_NAME_BYTES        256 /* of a tool or a role */
 #define WIRE_MAX_SAVE_NAME_BYTES \
     64 /* what a session is saved as: of [A-Za-z0-9._-], not beginning with a dot */
 /* Presence and frequency penalties and biases beyond these would overflow a logit: refused, resp. clamped. */
@@ -102,6 +105,7 @@ typedef enum wire_op {
     WIRE_SESSION_RESTORE,
     WIRE_SESSION_DROP,
     WIRE_STATS,
+    WIRE_KV_LIMIT,
     WIRE_CANCEL,
     WIRE_PAUSE,
     WIRE_CONTINUE,
@@ -128,6 +132,18 @@ typedef struct wire_bias {
     int32_t token; /* in the vocabulary */
     double bias;   /* |bias| <= WIRE_MAX_BIAS_VALUE; -WIRE_MAX_BIAS_VALUE forbids the token */
 } wire_bias;
+
+/* A reply that began elsewhere (its worker is gone) goes on behind the tokens that it had. */
+typedef struct wire_resume {
+    const int32_t *ids; /* generated so far, in the vocabulary; may be none */
+    size_t n_ids;
+    uint64_t seed;             /* 1 … WIRE_MAX_SEED; in force in place of the request's */
+    int64_t now_ms;            /* >= 0; the same */
+    const char *prompt_digest; /* SHA256_HEX_LEN lower-case digits: frame_prompt_digest of the prompt's ids */
+    /* In place of what the request's text would give; NULL: it is tokenised again. >= 1, in the vocabulary. */
+    const int32_t *prompt_ids;
+    size_t n_prompt_ids;
+} wire_resume;
 
 typedef struct wire_request {
     wire_op op;
@@ -165,6 +181,8 @@ typedef struct wire_request {
     wire_string name;      /* save, restore, drop: see WIRE_MAX_SAVE_NAME_BYTES */
     uint64_t attach_bytes; /* import: 1 … WIRE_MAX_ATTACH_BYTES raw bytes follow the line */
 
+    uint64_t pages; /* kv_limit: >= 1 */
+
     /* generate, chat */
     int32_t max_new_tokens; /* >= 1, or -1: the rest of the context; multiplexed only: 0 generates nothing */
     double temperature;     /* finite, >= 0 */
@@ -194,6 +212,7 @@ typedef struct wire_request {
     /* Ends the reply as `length`, guard `repetition`, once its last that many tokens are copies of one run: 0 = off,
      * else WIRE_MIN_REPETITION_GUARD … WIRE_MAX_REPETITION_GUARD; -1 = as wire_request_repetition_guard says (-1) */
     int32_t repetition_guard;
+    const wire_resume *resume; /* NULL = a fresh reply (NULL) */
 
     /* owned */
     arena mem;     /* all of the above but the views */
@@ -213,6 +232,15 @@ typedef struct wire_limits { /* what a line is checked against */
  * be kept (line_expect_attachment) if the request has attach_bytes, else skipped (line_skip_attachment). */
 status wire_request_decode(const char *line, size_t len, const wire_limits *limits, wire_request **out,
                            buf *answer, uint64_t *attach_bytes, err *e);
+/* What can be known, without memory, of a line for which there was none: so that its sender hears of it under its id, and
+ * what needs no more than this is done all the same. line: all of it, or what line.h has kept. */
+typedef struct wire_stub {
+    char id[WIRE_MAX_ID_BYTES];
+    size_t id_len; /* 0 = plain */
+    wire_op op;    /* WIRE_GENERATE where it is unknown */
+    uint64_t attach_bytes;
+} wire_stub;
+wire_stub wire_request_peek(const char *line, size_t len);
 void wire_request_free(wire_request *r);
 size_t wire_request_bytes(const wire_request *r); /* of memory that it holds, its attachment included */
 
@@ -231,5 +259,7 @@ status wire_request_put(buf *out, const wire_request *r);
 /* Adds "deadline_ms" (>= 1) to the generate or chat line, made without one, that ends the buffer. ST_NOMEM
  * leaves line as it was. */
 status wire_request_put_deadline(buf *line, uint64_t ms);
+/* The same of "resume". */
+status wire_request_put_resume(buf *line, const wire_resume *r);
 
 #endif

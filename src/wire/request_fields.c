@@ -188,6 +188,12 @@ static bool read_attach(request_decoder *d, const field *f, const json *v)
            request_refuse(d, f->name, v, "an integer in [1, 67108864]");
 }
 
+static bool read_pages(request_decoder *d, const field *f, const json *v)
+{
+    return (json_u64(v, &d->r->pages) && d->r->pages >= 1) ||
+           request_refuse(d, f->name, v, "an integer in [1, 2^64)");
+}
+
 static bool read_cancel_request_id(request_decoder *d, const field *f, const json *v)
 {
     if (!d->limits->supports_cancel) {
@@ -253,6 +259,7 @@ static const field fields[] = {
     {"count", RANGE, .read = read_count},
     {"name", SAVED, .read = read_save_name},
     {"attach", IN(WIRE_SESSION_IMPORT), .read = read_attach},
+    {"pages", IN(WIRE_KV_LIMIT), .read = read_pages},
     {"now", REPLY | IN(WIRE_COUNT) | IN(WIRE_RENDER), .read = read_now},
     {"min_p", REPLY, NUMBER(0, 1, "a number in [0, 1]"), AT(min_p)},
     {"repetition_penalty", REPLY, NUMBER(0.01, 100, "a number in [0.01, 100]"), AT(repetition_penalty)},
@@ -276,11 +283,12 @@ static const field fields[] = {
     {"repetition_guard", REPLY, .read = read_repetition_guard},
     {"deadline_ms", REPLY, .read = read_deadline},
     {"progress", REPLY, .read = read_bool, AT(progress)},
+    {"resume", REPLY, .list = request_read_resume},
     /* in the protocol, not in this build */
     {"typical_p", REPLY}, {"top_n_sigma", REPLY}, {"dry_multiplier", REPLY}, {"dry_base", REPLY},
     {"dry_allowed_length", REPLY}, {"dry_penalty_last_n", REPLY}, {"dry_sequence_breakers", REPLY},
     {"grammar", REPLY}, {"json_schema", REPLY}, {"regex", REPLY}, {"choice", REPLY},
-    {"adapter", REPLY}, {"resume", REPLY}, {"response_format", IN(WIRE_CHAT)},
+    {"adapter", REPLY}, {"response_format", IN(WIRE_CHAT)},
     {"now", IN(WIRE_SESSION_CLOSE)}, {"attach", ~PLAIN & ~IN(WIRE_SESSION_IMPORT)},
 };
 /* clang-format on */
@@ -343,6 +351,8 @@ static bool check_presence(request_decoder *d, const json *o)
     case WIRE_SESSION_RESTORE:
     case WIRE_SESSION_DROP:
         return needs(d, o, "session_id") && needs(d, o, "name");
+    case WIRE_KV_LIMIT:
+        return needs(d, o, "pages");
     default:
         return !is_session_op(d->r->op) || needs(d, o, "session_id");
     }

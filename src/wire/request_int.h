@@ -37,6 +37,9 @@ bool request_read_stop(request_decoder *d, const char *field, const json *v);
 bool request_read_stop_ids(request_decoder *d, const char *field, const json *v);
 bool request_read_bias(request_decoder *d, const char *field, const json *v);
 
+/* request_resume.c */
+bool request_read_resume(request_decoder *d, const char *field, const json *v);
+
 /* request_chat.c: the fields of a conversation. */
 bool request_read_messages(request_decoder *d, const char *field, const json *v);
 bool request_read_tools(request_decoder *d, const char *field, const json *v);

@@ -165,6 +165,22 @@ static void put_logprobs(json_w *w, const wire_request *r)
     put_int(w, "prompt_logprobs", r->prompt_logprobs, -1);
 }
 
+static void put_resume(json_w *w, const wire_resume *r)
+{
+    json_w_obj_open(w);
+    put_ids(w, "ids", r->ids, r->n_ids);
+    json_w_key(w, "seed");
+    json_w_u64(w, r->seed);
+    json_w_key(w, "now");
+    json_w_i64(w, r->now_ms);
+    json_w_key(w, "prompt_digest");
+    json_w_cstr(w, r->prompt_digest);
+    if (r->prompt_ids) {
+        put_ids(w, "prompt_ids", r->prompt_ids, r->n_prompt_ids);
+    }
+    json_w_obj_close(w);
+}
+
 /* What generate and chat have in common. */
 static void put_reply_fields(json_w *w, const wire_request *r)
 {
@@ -199,6 +215,10 @@ static void put_reply_fields(json_w *w, const wire_request *r)
     if (r->deadline_ms > 0) {
         json_w_key(w, "deadline_ms");
         json_w_u64(w, r->deadline_ms);
+    }
+    if (r->resume) {
+        json_w_key(w, "resume");
+        put_resume(w, r->resume);
     }
 }
 
@@ -259,6 +279,10 @@ static void put_fields(json_w *w, const wire_request *r)
         put_namespace(w, r);
         put_now(w, r);
         break;
+    case WIRE_KV_LIMIT:
+        json_w_key(w, "pages");
+        json_w_u64(w, r->pages);
+        break;
     default:
         if (request_session_action(r->op)) {
             put_session_fields(w, r);
@@ -295,4 +319,26 @@ status wire_request_put(buf *out, const wire_request *r)
 status wire_request_put_deadline(buf *line, uint64_t ms)
 {
     return line_add_u64(line, "deadline_ms", ms);
+}
+
+/* The text of the member takes the place of the line's last two bytes. */
+status wire_request_put_resume(buf *line, const wire_resume *r)
+{
+    assert(line->len >= 3 && line->data[line->len - 2] == '}' && line->data[line->len - 1] == '\n');
+    size_t len = line->len;
+    json_w w;
+    status st = buf_append_str(line, ",\"resume\":");
+    if (st == ST_OK) {
+        json_w_begin(&w, line);
+        put_resume(&w, r);
+        st = json_w_end(&w);
+    }
+    if (st == ST_OK) {
+        st = buf_append_str(line, "}\n");
+    }
+    if (st == ST_OK) {
+        memmove(line->data + len - 2, line->data + len, line->len - len);
+    }
+    buf_truncate(line, st == ST_OK ? line->len - 2 : len);
+    return st;
 }

@@ -21,11 +21,16 @@
  *                                            row 25 tokens_restored
  *                                            row 26 pages_cached
  *                                            row 27 tokens_fetched   from disk
- *                                            rows 28–29 zero
+ *                                            row 28 preparing  id hash, see below
+ *                                            row 29 attended   id hash, see below
  *                                            row 30 step_seq
  *                                            row 31 n_rows  sequences in the step
  *   rows 32 …: pairs {id hash (XXH3 of the request id; 0 = plain), position of its first row in the step}: 240
  *   of them at most
+ *
+ * Preparing: whose text is being tokenised, laid out or decided upon. Attended: whom the thread of the steps works for
+ * outside a step (takes in, ends, reads pages for …). Both are id hashes as in the step list, set before and cleared
+ * (0) after, so that a death between steps has a suspect too (PROTOCOL 6, blame).
  *
  * The counters of the stall rule are the rows 1, 3, 5, 7, 8, 18 and 19.
  * Threads: each row has one writing thread (the step list one for all its rows); any process may read.
@@ -83,7 +88,9 @@ typedef enum status_row {
     STATUS_ROW_TOKENS_RESTORED,
     STATUS_ROW_PAGES_CACHED,
     STATUS_ROW_TOKENS_FETCHED,
-    STATUS_ROW_STEP_SEQ = 30, /* the last two are status_page_step's */
+    STATUS_ROW_PREPARING,
+    STATUS_ROW_ATTENDED,
+    STATUS_ROW_STEP_SEQ, /* the last two are status_page_step's */
     STATUS_ROW_N_ROWS = 31,
     STATUS_ROW_COUNT = 32
 } status_row;

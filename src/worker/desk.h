@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
+#include "wire/status_page.h"
 #include "worker/control.h"
 #include "worker/halt.h"
 #include "worker/output.h"
@@ -32,7 +33,17 @@ typedef struct desk {
     output *out;
     const halt *halt;
     control *control;
+    status_page *page;
 } desk;
+
+/* Says on the status page for whom the engine thread works outside a step; 0 = for nobody. Returns who it was before. */
+static inline uint64_t desk_attend(const desk *d, uint64_t id_hash)
+{
+    uint64_t before = d->tasks->attended;
+    d->tasks->attended = id_hash;
+    status_page_set(d->page, STATUS_ROW_ATTENDED, id_hash);
+    return before;
+}
 
 /* The engine's figures, and in its three counts of requests also those that ended before it had them. */
 static inline engine_stats desk_stats(const desk *d)

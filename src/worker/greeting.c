@@ -72,6 +72,7 @@ status greeting_put(buf *out, const char *model_path, const instance *model, int
         .sampling = sampling_of(info),
         .kernels = info->kernels,
         .kv_pages = info->kv_pages,
+        .kv_page_bytes = info->kv_page_bytes,
     };
     if (st == ST_OK) {
         st = frame_put_ready(out, &r);

@@ -4,7 +4,8 @@
  * Bounded in number and in bytes: with INBOX_MAX_ITEMS waiting, or INBOX_MAX_BYTES (one item of any size
  * always fits), there is no room until one is begun. The engine takes lines at once, whatever it does with
  * them, so that it sees a cancel behind requests that have to wait; an item counts until inbox_forget.
- * An item is a request, or the ready answer to a line that is none.
+ * An item is a request, or the ready answer to a line that is none, or what can be known of a line that there was no
+ * memory for.
  *
  * Ownership: push moves the item in on success, take moves it out. Memory is taken once, at inbox_new.
  */
@@ -29,6 +30,12 @@ typedef struct inbox_item {
     wire_request *request; /* or NULL: then the answer */
     char *answer;          /* one whole frame; NULL: there was no memory for it */
     size_t answer_len;
+
+    /* Of a line without request, where there was no memory for one or for its answer. */
+    bool acts;     /* it needs none: it is `op` (cancel, pause, continue, drain), and has no answer */
+    wire_op op;    /* if it acts */
+    size_t id_len; /* 0 = plain */
+    char id_bytes[WIRE_MAX_ID_BYTES];
 
     bool multiplexed; /* the line has an id: set by who takes it */
     uint64_t read_ns; /* when it was read */

@@ -58,22 +58,45 @@ static void push(input *in, inbox_item *item)
     }
 }
 
-/* The answer to a line that could not even be kept. Empty if there is no memory for it. */
-static void refuse_line(line_kind kind, buf *answer)
+/* The answer to a line that is too long to be kept. Empty if there is no memory for it. */
+static void refuse_line(buf *answer)
 {
     err e;
-    if (kind == LINE_TOO_LONG) {
-        err_set(&e, ST_BAD_REQUEST, NULL, "line is longer than %zu bytes", WIRE_MAX_LINE_BYTES);
-    } else {
-        err_set(&e, ST_NOMEM, NULL, "out of memory while reading a line");
-    }
+    err_set(&e, ST_BAD_REQUEST, NULL, "line is longer than %zu bytes", WIRE_MAX_LINE_BYTES);
     frame_error f = frame_error_of(&e);
     (void)frame_put_error(answer, &f);
+}
+
+static bool needs_no_memory(wire_op op)
+{
+    return op == WIRE_CANCEL || op == WIRE_PAUSE || op == WIRE_CONTINUE || op == WIRE_DRAIN ||
+           op == WIRE_SHUTDOWN;
+}
+
+/* A line for which there was no memory: what can be known of it goes on. What is asked about another request is done,
+ * and is not answered: an error would be taken for that request's. */
+static void keep_stub(const wire_stub *stub, inbox_item *item)
+{
+    item->acts = needs_no_memory(stub->op);
+    item->op = stub->op;
+    item->id_len = stub->id_len;
+    memcpy(item->id_bytes, stub->id, stub->id_len);
+}
+
+static bool shut_down(input *in, inbox_item *item)
+{
+    halt_ask(in->halt, HALT_SHUTDOWN);
+    inbox_item_release(item);
+    in->stopped = true;
+    return false;
 }
 
 /* Puts the answer in and pushes it, or the request if there is none. */
 static bool hand_over(input *in, inbox_item *item, buf *answer)
 {
+    if (item->acts) { /* there is nothing to answer */
+        buf_release(answer);
+    }
     item->answer = buf_detach(answer, &item->answer_len);
     if (item->answer_len == 0) {
         mem_free(item->answer);
@@ -103,7 +126,9 @@ static bool on_attachment(input *in, line_kind kind, const char *text, size_t le
     if (e.code != ST_OK) {
         frame_error f = frame_error_of(&e);
         f.id = item.request->id;
-        (void)frame_put_error(&answer, &f); /* without memory for it the inbox' own answer is given */
+        (void)frame_put_error(&answer, &f); /* without memory for it the id is enough */
+        item.id_len = item.request->id.len;
+        memcpy(item.id_bytes, item.request->id.data, item.id_len);
         wire_request_free(item.request);
         item.request = NULL;
     }
@@ -119,13 +144,20 @@ static bool on_line(void *ctx, line_kind kind, const char *text, size_t len)
         return on_attachment(in, kind, text, len);
     }
     status_page_add(in->page, STATUS_ROW_INPUT_LINES, 1);
-    if (kind != LINE_TEXT) {
-        refuse_line(kind, &answer);
+    if (kind == LINE_NO_MEMORY) {
+        wire_stub stub = wire_request_peek(text, len);
+        keep_stub(&stub, &item);
+        line_skip_attachment(&in->lines, stub.attach_bytes);
+    } else if (kind != LINE_TEXT) {
+        refuse_line(&answer);
     } else {
         uint64_t attached;
-        if (wire_request_decode(text, len, &in->limits, &item.request, &answer, &attached, NULL) != ST_OK) {
-            item.request = NULL;
+        status st = wire_request_decode(text, len, &in->limits, &item.request, &answer, &attached, NULL);
+        if (st == ST_NOMEM || (st != ST_OK && answer.len == 0)) {
+            wire_stub stub = wire_request_peek(text, len);
+            keep_stub(&stub, &item);
         }
+        item.request = st == ST_OK ? item.request : NULL;
         if (item.request && item.request->attach_bytes > 0) {
             line_expect_attachment(&in->lines, (size_t)item.request->attach_bytes);
             in->awaiting = item;
@@ -133,11 +165,9 @@ static bool on_line(void *ctx, line_kind kind, const char *text, size_t len)
         }
         line_skip_attachment(&in->lines, attached);
     }
-    if (item.request && item.request->op == WIRE_SHUTDOWN) {
-        halt_ask(in->halt, HALT_SHUTDOWN);
-        inbox_item_release(&item);
-        in->stopped = true;
-        return false;
+    if (item.request ? item.request->op == WIRE_SHUTDOWN : item.acts && item.op == WIRE_SHUTDOWN) {
+        buf_release(&answer);
+        return shut_down(in, &item);
     }
     return hand_over(in, &item, &answer);
 }

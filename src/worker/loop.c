@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "engine/policy.h"
+#include "worker/last.h"
 #include "worker/ops.h"
 #include "worker/reply.h"
 #include "worker/session_ops.h"
@@ -30,6 +31,14 @@ static uint64_t ns_of(uint64_t ms)
  */
 static void cut(task *k, finish_reason reason, const char *guard)
 {
+    if (k->state == TASK_OWING) {
+        return; /* it is over */
+    }
+    const desk *d = k->desk;
+    if (k->state == TASK_OWING) {
+        return; /* it is over */
+    }
+    uint64_t before = desk_attend(d, k->id_hash);
     if (k->state != TASK_RUNNING) {
         reply_cut(k, reason, guard);
     } else if (guard[0] != '\0') {
@@ -37,19 +46,20 @@ static void cut(task *k, finish_reason reason, const char *guard)
     } else {
         seq_cancel(k->seq);
     }
+    desk_attend(d, before);
 }
 
 /* Lines about another request. An id that is not there, or no longer, is ignored. */
-static void act(loop *l, const wire_request *r)
+static void act(loop *l, wire_op op, wire_string id)
 {
-    task *k = r->id.data ? tasks_find(l->desk.tasks, r->id) : NULL;
-    if (r->op == WIRE_DRAIN) {
+    task *k = id.len > 0 ? tasks_find(l->desk.tasks, id) : NULL;
+    if (op == WIRE_DRAIN) {
         l->draining = true;
     } else if (!k) {
         return;
-    } else if (r->op == WIRE_CANCEL) {
+    } else if (op == WIRE_CANCEL) {
         cut(k, FINISH_CANCELLED, "");
-    } else if (r->op == WIRE_CONTINUE) {
+    } else if (op == WIRE_CONTINUE) {
         k->paused = false;
     } else if (!k->paused) {
         k->paused = true;
@@ -86,23 +96,18 @@ static void refuse_if_needed(const loop *l, inbox_item *item)
 
 static void take_line(loop *l, inbox_item *item)
 {
-    err e;
-    if (item->request && is_about_another(item->request)) {
-        act(l, item->request);
+    const wire_request *r = item->request;
+    if (item->acts || (r && is_about_another(r))) {
+        act(l, r ? r->op : item->op, r ? r->id : (wire_string){item->id_bytes, item->id_len});
         inbox_forget(l->box, item->bytes);
         inbox_item_release(item);
         return;
     }
-    item->multiplexed = item->request ? item->request->id.data != NULL : begins_with_id(item);
+    item->multiplexed = r ? r->id.data != NULL : item->id_len > 0 || begins_with_id(item);
     if (item->request) {
         refuse_if_needed(l, item);
     }
     task *k = tasks_add(l->desk.tasks, &l->desk, item);
-    if (!k) { /* no memory to find it by its id: it is refused like a line that could not be kept */
-        err_set(&e, ST_NOMEM, NULL, "out of memory for a request");
-        ops_refuse(item, &e);
-        k = tasks_add(l->desk.tasks, &l->desk, item);
-    }
     if (k->request && k->request->deadline_ms != 0) {
         k->deadline_ns = k->begun_ns + ns_of(k->request->deadline_ms);
     }
@@ -207,13 +212,17 @@ static void begin(loop *l, task *k)
 /* Moves a task on, if it can go on. */
 static void move(loop *l, task *k)
 {
+    uint64_t before = desk_attend(&l->desk, k->id_hash);
     if (k->state == TASK_WAITING) {
         begin(l, k);
+    } else if (k->state == TASK_OWING) {
+        last_owed(k);
     } else if (k->state == TASK_PREPARED && !task_is_generation(k)) {
         ops_answer_prepared(k);
     } else if (k->state == TASK_PREPARED && !tasks_earlier_on_session(l->desk.tasks, k, true)) {
         reply_submit(k);
     }
+    desk_attend(&l->desk, before);
 }
 
 /* The engine's order: priority, age, then as they were read. */
@@ -357,7 +366,7 @@ static void say_progress(loop *l)
 
 static void note_status(const loop *l)
 {
-    status_page *p = l->page;
+    status_page *p = l->desk.page;
     engine_stats s = desk_stats(&l->desk);
     status_page_set(p, STATUS_ROW_TOKENS_PREFILLED, s.tokens_prefilled);
     status_page_set(p, STATUS_ROW_TOKENS_GENERATED, s.tokens_generated);
@@ -396,6 +405,7 @@ void loop_before_step(void *page, const step_row *rows, size_t n, bool any_prefi
 bool loop_turn(loop *l)
 {
     uint64_t n_ended = l->desk.tasks->n_ended;
+    output_commit(l->desk.out); /* what there was no memory for */
     take_lines(l);
     take_prepared(l);
     cut_overdue(l);
@@ -405,15 +415,16 @@ bool loop_turn(loop *l)
         move_multiplexed(l);
     }
     hold_or_go(l, room);
-    status_page_add(l->page, STATUS_ROW_TICK, 1);
+    status_page_add(l->desk.page, STATUS_ROW_TICK, 1);
     bool computed = engine_step(l->desk.en);
-    status_page_step(l->page, NULL, NULL, 0);
+    status_page_step(l->desk.page, NULL, NULL, 0);
     if (computed) {
         say_progress(l);
     }
     note_status(l);
     output_commit(l->desk.out);
-    return computed || l->desk.tasks->n_ended != n_ended;
+    bool owes = l->desk.tasks->n_owing > 0 && output_has_room(l->desk.out);
+    return computed || owes || l->desk.tasks->n_ended != n_ended;
 }
 
 static bool nothing_left(const loop *l)
@@ -447,7 +458,7 @@ void loop_run(loop *l)
         if (nothing_left(l)) {
             return;
         }
-        status_page_set(l->page, STATUS_ROW_PHASE, l->draining ? STATUS_DRAINING : STATUS_IDLE);
+        status_page_set(l->desk.page, STATUS_ROW_PHASE, l->draining ? STATUS_DRAINING : STATUS_IDLE);
         bell_wait(l->bell, l->desk.halt, loop_wait_ms(l));
     }
     drop_all(l);

@@ -33,7 +33,6 @@ typedef struct loop {
     inbox *box;
     preparer *preparer;
     const bell *bell;
-    status_page *page;
     uint64_t slow_reader_ms;
 
     bool draining; /* `drain` came: nothing new is begun */

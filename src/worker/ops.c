@@ -4,16 +4,12 @@
 
 #include "base/mem.h"
 #include "wire/frame.h"
+#include "worker/last.h"
 #include "worker/session_ops.h"
 
 static wire_string id_of(const task *k)
 {
     return k->request->id;
-}
-
-static void say(const task *k, status st)
-{
-    output_check(k->desk->out, st);
 }
 
 static buf *stage_of(const task *k)
@@ -42,17 +38,17 @@ bool ops_must_wait(const task *k)
     }
 }
 
-void ops_say_session_error(const task *k, const err *e)
+status ops_put_session_error(const task *k, const err *e)
 {
     frame_error f = frame_error_of(e);
     f.id = id_of(k);
     f.has_session = true;
     f.session_id = k->request->session_id.data;
     f.session_id_len = k->request->session_id.len;
-    say(k, frame_put_error(stage_of(k), &f));
+    return frame_put_error(stage_of(k), &f);
 }
 
-static void change_session(const task *k)
+static status change_session(const task *k)
 {
     err e;
     const wire_request *r = k->request;
@@ -72,14 +68,11 @@ static void change_session(const task *k)
             err_set(&e, st, NULL, "the session cannot be reset: %s", status_text(st));
         }
     }
-    if (st != ST_OK) {
-        ops_say_session_error(k, &e);
-    } else {
-        say(k, frame_put_session(stage_of(k), id_of(k), kind, r->session_id));
-    }
+    return st == ST_OK ? frame_put_session(stage_of(k), id_of(k), kind, r->session_id)
+                       : ops_put_session_error(k, &e);
 }
 
-static void describe_session(const task *k)
+static status describe_session(const task *k)
 {
     const session *s = sessions_find(k->desk->sessions, k->request->session_id);
     frame_session f = {.session_id = k->request->session_id, .known = s != NULL};
@@ -90,7 +83,7 @@ static void describe_session(const task *k)
         f.dirty = session_dirty(s);
         f.busy = session_busy(s);
     }
-    say(k, frame_put_session_info(stage_of(k), id_of(k), &f));
+    return frame_put_session_info(stage_of(k), id_of(k), &f);
 }
 
 /* One row for each lane that may be. rows: [lanes_count]. */
@@ -108,20 +101,22 @@ static void describe_lanes(const desk *d, frame_lane *rows)
     }
 }
 
-static void say_stats(const task *k, frame_stats *f)
+static status put_stats(const task *k, frame_stats *f)
 {
     size_t n = lanes_count(engine_lanes(k->desk->en));
     frame_lane *rows = mem_alloc_array(n, sizeof *rows);
-    if (rows) {
-        describe_lanes(k->desk, rows);
-        f->rows = rows;
-        f->n_rows = n;
+    if (!rows) {
+        return ST_NOMEM;
     }
-    say(k, rows ? frame_put_stats(stage_of(k), id_of(k), f) : ST_NOMEM);
+    describe_lanes(k->desk, rows);
+    f->rows = rows;
+    f->n_rows = n;
+    status st = frame_put_stats(stage_of(k), id_of(k), f);
     mem_free(rows);
+    return st;
 }
 
-static void describe_worker(const task *k, bool draining)
+static status describe_worker(const task *k, bool draining)
 {
     const desk *d = k->desk;
     engine_stats s = desk_stats(d);
@@ -154,34 +149,43 @@ static void describe_worker(const task *k, bool draining)
         .requests_cancelled = s.requests_cancelled,
         .draining = draining,
     };
-    say_stats(k, &f);
+    return put_stats(k, &f);
 }
 
-static void say_refusal(const task *k)
+static status limit_pages(const task *k)
 {
-    static const char no_memory[] =
-        "{\"error\":\"out of memory while reading a line\",\"code\":\"internal\"}\n";
-    say(k, k->answer ? buf_append(stage_of(k), k->answer, k->answer_len)
-                     : buf_append_str(stage_of(k), no_memory));
+    engine *en = k->desk->en;
+    uint64_t asked = k->request->pages;
+    size_t limit = engine_set_page_limit(en, asked < SIZE_MAX ? (size_t)asked : SIZE_MAX);
+    const frame_kv_limit f = {.pages = limit, .pages_used = desk_stats(k->desk).pages_used};
+    return frame_put_kv_limit(stage_of(k), id_of(k), &f);
+}
+
+static status put_refusal(const task *k)
+{
+    return k->answer ? buf_append(stage_of(k), k->answer, k->answer_len) : ST_NOMEM;
 }
 
 void ops_answer(task *k, bool draining)
 {
+    status st;
     wire_op op = k->request ? k->request->op : WIRE_STATS;
     if (op == WIRE_SESSION_PROBE || op == WIRE_SESSION_EXPORT || op == WIRE_SESSION_IMPORT) {
         session_op_answer(k);
         return;
     }
     if (!k->request) {
-        say_refusal(k);
+        st = put_refusal(k);
     } else if (op == WIRE_STATS) {
-        describe_worker(k, draining);
+        st = describe_worker(k, draining);
     } else if (op == WIRE_SESSION_GET) {
-        describe_session(k);
+        st = describe_session(k);
+    } else if (op == WIRE_KV_LIMIT) {
+        st = limit_pages(k);
     } else {
-        change_session(k);
+        st = change_session(k);
     }
-    tasks_end(k->desk->tasks, k);
+    last_said(k, st);
 }
 
 void ops_answer_prepared(task *k)
@@ -191,14 +195,15 @@ void ops_answer_prepared(task *k)
         session_op_finish(k);
         return;
     }
+    status st;
     if (k->job.st == ST_OK) {
-        say(k, buf_append(stage_of(k), k->job.answer.data, k->job.answer.len));
+        st = buf_append(stage_of(k), k->job.answer.data, k->job.answer.len);
     } else {
         frame_error f = frame_error_of(&k->job.error);
         f.id = id_of(k);
-        say(k, frame_put_error(stage_of(k), &f));
+        st = frame_put_error(stage_of(k), &f);
     }
-    tasks_end(k->desk->tasks, k);
+    last_said(k, st);
 }
 
 void ops_refuse(inbox_item *item, const err *e)
@@ -216,6 +221,8 @@ void ops_refuse(inbox_item *item, const err *e)
         item->answer = buf_detach(&answer, &item->answer_len);
     } else {
         buf_release(&answer);
+        item->id_len = r->id.len;
+        memcpy(item->id_bytes, r->id.data ? r->id.data : "", r->id.len);
     }
     wire_request_free(item->request);
     item->request = NULL;

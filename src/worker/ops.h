@@ -13,14 +13,14 @@
 
 /* Whether the task has to wait for others on its session: ops do that change it or speak of what it knows. */
 bool ops_must_wait(const task *k);
-/* The error frame of a session op: it carries the session's name. */
-void ops_say_session_error(const task *k, const err *e);
+/* Puts the error frame of a session op: it carries the session's name. */
+status ops_put_session_error(const task *k, const err *e);
 /* A session op, stats, or a refused line. draining: for stats. */
 void ops_answer(task *k, bool draining);
 /* The answer of a tokenize, detokenize or count that was prepared. */
 void ops_answer_prepared(task *k);
-/* The frame that refuses a new request, in place of answering it; the item has it as its answer then (NULL: no
- * memory). */
+/* The frame that refuses a new request, in place of answering it; the item has it as its answer then, or without memory
+ * for that the id. */
 void ops_refuse(inbox_item *item, const err *e);
 
 #endif

@@ -10,14 +10,16 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 
-#define CHUNK_BYTES OUTPUT_HIGH_BYTES /* one write */
-#define KEEP_BYTES  ((size_t)1 << 20) /* of a buffer that is empty */
+#define CHUNK_BYTES OUTPUT_HIGH_BYTES       /* one write */
+#define BUF_BYTES   (2 * OUTPUT_HIGH_BYTES) /* of a buffer, always */
+#define KEEP_BYTES  ((size_t)1 << 20)       /* of one that is empty, at most */
 
 struct output {
     pthread_t thread;
@@ -35,6 +37,7 @@ struct output {
 
     /* engine thread */
     buf staged;
+    size_t frame_at;      /* in it: where the frame that is put next begins, or has begun */
     uint64_t handed_over; /* bytes */
 
     pthread_mutex_t
@@ -45,6 +48,7 @@ struct output {
     /* guarded by mu */
     buf pending; /* bytes [first, len) are not taken yet */
     size_t first;
+    bool behind;  /* there was no memory to hand over what is staged: it goes when pending is empty */
     bool closing; /* the writer ends when pending is empty */
 
     /* writer thread */
@@ -60,12 +64,23 @@ buf *output_stage(output *o)
     return &o->staged;
 }
 
-void output_check(output *o, status st)
+bool output_check(output *o, status st)
 {
-    if (st != ST_OK) {
-        log_emit(LOG_ERROR, "worker", "event=frame_lost error=\"%s\"", status_text(st));
-        halt_ask(o->halt, HALT_BROKEN);
+    if (st == ST_OK) {
+        st = buf_reserve(&o->staged, OUTPUT_RESERVE_BYTES);
     }
+    if (st != ST_OK) {
+        buf_truncate(&o->staged, o->frame_at);
+    }
+    o->frame_at = o->staged.len;
+    return st == ST_OK;
+}
+
+bool output_put_last(output *o, const frame_error *f)
+{
+    bool said = frame_put_error(&o->staged, f) == ST_OK;
+    o->frame_at = o->staged.len;
+    return said;
 }
 
 static void wake_writer(const output *o)
@@ -75,12 +90,12 @@ static void wake_writer(const output *o)
     (void)n; /* fails only when it is awake already */
 }
 
-/* What grew for one large frame is given back. */
+/* What grew for one large frame is given back, but never all. */
 static void empty_out(buf *b)
 {
     buf_reset(b);
     if (b->cap > KEEP_BYTES) {
-        buf_release(b);
+        buf_trim(b, BUF_BYTES);
     }
 }
 
@@ -100,10 +115,13 @@ void output_commit(output *o)
     } else {
         st = buf_append(&o->pending, o->staged.data, n);
     }
+    o->behind = st != ST_OK;
     pthread_mutex_unlock(&o->mu);
-    o->handed_over += n;
-    empty_out(&o->staged);
-    output_check(o, st);
+    if (st == ST_OK) {
+        o->handed_over += n;
+        empty_out(&o->staged);
+        o->frame_at = 0;
+    }
     wake_writer(o);
 }
 
@@ -111,8 +129,9 @@ bool output_has_room(output *o)
 {
     pthread_mutex_lock(&o->mu);
     size_t n = o->pending.len - o->first;
+    bool behind = o->behind;
     pthread_mutex_unlock(&o->mu);
-    return n < OUTPUT_HIGH_BYTES && o->staged.len < OUTPUT_HIGH_BYTES - n;
+    return !behind && n < OUTPUT_HIGH_BYTES && o->staged.len < OUTPUT_HIGH_BYTES - n;
 }
 
 uint64_t output_said(output *o)
@@ -151,10 +170,11 @@ static bool take_chunk(output *o, bool *closing)
         }
     }
     *closing = o->closing;
+    bool behind = o->behind && n == before;
     pthread_mutex_unlock(&o->mu);
     o->chunk_at = 0;
     o->chunk_len = n;
-    return before >= OUTPUT_HIGH_BYTES && before - n < OUTPUT_HIGH_BYTES;
+    return behind || (before >= OUTPUT_HIGH_BYTES && before - n < OUTPUT_HIGH_BYTES);
 }
 
 static bool output_lost(output *o, const char *why)
@@ -331,8 +351,8 @@ status output_open(int fd, halt *h, const bell *b, output **out, err *e)
     o->bell = b;
     o->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     choose_descriptor(o, fd);
-    if (o->wake < 0 || buf_reserve(&o->staged, 2 * OUTPUT_HIGH_BYTES) != ST_OK ||
-        buf_reserve(&o->pending, 2 * OUTPUT_HIGH_BYTES) != ST_OK) {
+    if (o->wake < 0 || buf_reserve(&o->staged, BUF_BYTES) != ST_OK ||
+        buf_reserve(&o->pending, BUF_BYTES) != ST_OK) {
         release(o);
         return err_set(e, ST_NOMEM, NULL, "cannot make the buffers of the writer");
     }
@@ -355,6 +375,10 @@ void output_close(output *o)
         return;
     }
     output_commit(o);
+    while (o->staged.len > 0 && !halt_asked(o->halt)) {
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); /* the writer makes room */
+        output_commit(o);
+    }
     pthread_mutex_lock(&o->mu);
     o->closing = true;
     pthread_mutex_unlock(&o->mu);

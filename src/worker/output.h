@@ -23,11 +23,13 @@
 
 #include "base/buf.h"
 #include "base/status.h"
+#include "wire/frame.h"
 #include "wire/status_page.h"
 #include "worker/bell.h"
 #include "worker/halt.h"
 
-#define OUTPUT_HIGH_BYTES ((size_t)16 << 10)
+#define OUTPUT_HIGH_BYTES    ((size_t)16 << 10)
+#define OUTPUT_RESERVE_BYTES ((size_t)4 << 10) /* more than the longest error without a message of its own */
 
 typedef struct output output;
 
@@ -40,13 +42,17 @@ status output_start(output *o, status_page *page, err *e);
  * is only released. NULL is fine. */
 void output_close(output *o);
 
-/* Engine thread: where frames are put, in whole lines. */
+/* Engine thread: where the next frame is put, in whole lines. */
 buf *output_stage(output *o);
-/* Hands what is staged to the writer. A frame that could not be staged or handed over (no memory) halts the
- * worker (HALT_BROKEN): a client must not wait for it for ever. */
+/* The result of a frame_put_… into output_stage. False where there is no memory for it: nothing of it is staged then, and
+ * whoever waits for it must be told. */
+bool output_check(output *o, status st);
+/* In place of a frame that there was no memory for: a short error, for which room is kept (OUTPUT_RESERVE_BYTES). False
+ * when that is used up; it is there again once what is staged has been handed over. */
+bool output_put_last(output *o, const frame_error *f);
+/* Hands what is staged to the writer. Without memory for that it stays staged, there is no room, and the bell is rung
+ * when this is to be called again. */
 void output_commit(output *o);
-/* The result of a frame_put_… into output_stage. */
-void output_check(output *o, status st);
 bool output_has_room(output *o); /* what is staged counts */
 uint64_t output_said(output *o); /* bytes staged since the start, handed over or not */
 

@@ -94,6 +94,16 @@ static status prepare_talk(const prepare_with *with, prepare_job *job)
     return ST_OK;
 }
 
+/* The prompt must be the one that the reply began behind. */
+static status check_digest(const wire_resume *x, prepare_job *job)
+{
+    if (!x || strcmp(x->prompt_digest, job->digest) == 0) {
+        return ST_OK;
+    }
+    return err_set(&job->error, ST_RESUME_MISMATCH, "resume.prompt_digest",
+                   "the prompt is not the one of the reply: its digest is %s", job->digest);
+}
+
 static status prepare_generation(const prepare_with *with, prepare_job *job)
 {
     const wire_request *r = job->request;
@@ -105,13 +115,13 @@ static status prepare_generation(const prepare_with *with, prepare_job *job)
         st = stops_of(r, &job->stops, &job->error);
     }
     if (st == ST_OK) {
-        job->seed = r->seed;
-        st = r->seed == 0 ? draw_seed(&job->seed, &job->error) : ST_OK;
+        job->seed = r->resume ? r->resume->seed : r->seed;
+        st = job->seed == 0 ? draw_seed(&job->seed, &job->error) : ST_OK;
     }
     if (st == ST_OK && !plain && frame_prompt_digest(job->ids.data, job->ids.len, job->digest) != ST_OK) {
         st = err_set(&job->error, ST_NOMEM, NULL, "out of memory for the digest of the prompt");
     }
-    return st;
+    return st == ST_OK ? check_digest(r->resume, job) : st;
 }
 
 static status answer_tokenize(const prepare_with *with, prepare_job *job)
@@ -208,8 +218,9 @@ void prepare_run(const prepare_with *with, prepare_job *job)
         job->st = save_or_so(with, job);
         return;
     }
-    job->now_ms = job->request->has_now ? job->request->now_ms
-                                        : clock_wall_ms(with->clock ? with->clock : clock_system());
+    job->now_ms = job->request->resume    ? job->request->resume->now_ms
+                  : job->request->has_now ? job->request->now_ms
+                                          : clock_wall_ms(with->clock ? with->clock : clock_system());
     job->st = generation ? prepare_generation(with, job) : prepare_answer(with, job);
 }
 
@@ -266,6 +277,16 @@ static prepare_job *list_pop(job_list *l)
     return job;
 }
 
+/* So that a death by its text is not everybody's. NULL: nobody's. */
+static void attend(const preparer *p, const prepare_job *job)
+{
+    bool named = job && job->request->id.data;
+    if (p->page) {
+        status_page_set(p->page, STATUS_ROW_PREPARING,
+                        named ? status_page_id_hash(job->request->id.data, job->request->id.len) : 0);
+    }
+}
+
 static void *run(void *arg)
 {
     preparer *p = arg;
@@ -279,7 +300,9 @@ static void *run(void *arg)
         }
         prepare_job *job = list_pop(&p->todo);
         pthread_mutex_unlock(&p->mu);
+        attend(p, job);
         prepare_run(&p->with, job);
+        attend(p, NULL);
         pthread_mutex_lock(&p->mu);
         list_push(&p->done, job);
         bell_ring(p->bell);

@@ -51,8 +51,8 @@ typedef struct prepare_job {
     status st;
     err error;
     uint64_t seed;
-    int64_t now_ms;                  /* the request's, else the time of day */
-    int32_t budget;                  /* chat: reasoning tokens, -1 = no limit */
+    int64_t now_ms; /* the request's (seed too), of `resume` if it has that; else the time of day */
+    int32_t budget; /* chat: reasoning tokens, -1 = no limit */
     char digest[SHA256_HEX_LEN + 1]; /* of the ids; multiplexed generate and chat only */
     /* owned */
     ivec ids;         /* also when the prompt is too long; session restore: what was saved */
@@ -70,7 +70,7 @@ void prepare_job_release(prepare_job *job);
 typedef struct preparer preparer;
 
 /* with is copied, what it points to, b and page are borrowed. b is rung when a job is done; page (may be NULL)
- * counts them. */
+ * counts them, and says whose job is being done (STATUS_ROW_PREPARING). */
 status preparer_new(const prepare_with *with, const bell *b, status_page *page, preparer **out, err *e);
 /* Until then jobs only queue up. */
 status preparer_start(preparer *p, err *e);

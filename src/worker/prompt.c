@@ -45,12 +45,28 @@ status prompt_encode(const tokenizer *tok, const wire_request *r, const atomic_b
                        : err_set(e, st, NULL, "%s while tokenising %s", status_text(st), r->prompt_field);
 }
 
+/* Whether the request says its prompt's ids. */
+static bool given(const wire_request *r)
+{
+    return r->resume && r->resume->prompt_ids;
+}
+
+static status build_given(const wire_resume *x, int32_t n_ctx, ivec *out, err *e)
+{
+    status st = ivec_append(out, x->prompt_ids, x->n_prompt_ids);
+    return st == ST_OK ? prompt_check_room("resume.prompt_ids", out->len, n_ctx, e)
+                       : err_set(e, st, NULL, "out of memory for a prompt");
+}
+
 status prompt_build(const tokenizer *tok, const ivec *prefix, const wire_request *r, int32_t n_ctx,
                     const atomic_bool *dropped, ivec *out, err *e)
 {
     const char *field = r->prompt_field;
     size_t n_prefix = prefix ? prefix->len : 0;
     ivec_reset(out);
+    if (given(r)) {
+        return build_given(r->resume, n_ctx, out, e);
+    }
     if (n_prefix > 0 && ivec_append(out, prefix->data, n_prefix) != ST_OK) {
         return err_set(e, ST_NOMEM, NULL, "out of memory while tokenising %s", field);
     }
@@ -149,7 +165,8 @@ status prompt_lay_out(const chat_template *t, const tokenizer *tok, turns *kept,
         st = recall_place(known, tok, &out->text);
     }
     if (st == ST_OK) {
-        st = chat_template_encode_spliced(t, &out->text, known->splices, known->n_splices, ids);
+        st = given(r) ? ivec_append(ids, r->resume->prompt_ids, r->resume->n_prompt_ids)
+                      : chat_template_encode_spliced(t, &out->text, known->splices, known->n_splices, ids);
     }
     recall_settle(known);
     return st == ST_OK ? ST_OK : err_set(e, st, NULL, "%s while %s messages", status_text(st), doing);

@@ -9,6 +9,9 @@
  * out; required and a name add the text that a call begins with. What of a conversation was said here has its own
  * tokens and its reasoning (recall.h): that alone depends on what was before, and on nothing with `kept` NULL.
  *
+ * A reply that goes on (`resume`) may bring the ids of its prompt: they are the prompt then, of a conversation too, which
+ * is laid out all the same for what the reply's form depends on.
+ *
  * Pure functions of any thread but for that. dropped (may be NULL) is looked at between texts: once it is set
  * ST_CANCELLED is returned. ST_NOMEM too.
  */

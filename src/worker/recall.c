@@ -228,6 +228,7 @@ static void note_turn(recall *r, size_t i, const turn *found)
     r->said[i] = found;
     if (found && found->n_reasoning > 0) {
         r->reasoning[i] = (chat_words){found->reasoning, found->n_reasoning};
+        r->used = true;
     }
 }
 
@@ -241,7 +242,7 @@ static status look(recall *r, const wire_request *q, buf *scratch)
         memcpy(r->key, key, sizeof key);
         st = put_message(scratch, m);
         st = st == ST_OK ? chain(key, scratch) : st;
-        if (st == ST_OK && is_assistant(m)) {
+        if (st == ST_OK && is_assistant(m) && !q->resume) {
             note_turn(r, i, turns_get(r->from, key));
         }
     }
@@ -346,6 +347,7 @@ static status place(recall *r, const tokenizer *tok, walker *w, const turn *t)
     if (st == ST_OK && memcmp(digest, t->prompt_digest, sizeof digest) == 0 &&
         stands(tok, t, w->c, from, &to)) {
         r->splices[r->n_splices++] = (chat_splice){from, to, t->ids, t->n_ids};
+        r->used = true;
     }
     return st;
 }

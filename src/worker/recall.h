@@ -54,13 +54,16 @@ typedef struct recall {
     chat_splice *splices;  /* [n_splices] likewise */
     buf head;              /* the content with which the reply's message begins (continue_final_message) */
     size_t n, n_splices;
+    bool
+        used; /* something that was found stands in the prompt: its ids are no function of the request alone */
     /* Of the reply to come: the messages before its own, and the text before it. */
     uint8_t key[SHA256_BYTES];
     size_t prompt_bytes;
     uint8_t prompt_digest[SHA256_BYTES];
 } recall;
 
-/* Finds the turns of a conversation. t may be NULL: then nothing else is done either. */
+/* Finds the turns of a conversation; none for a reply that goes on (`resume`), whose prompt is what it was when it began.
+ * t may be NULL: then nothing else is done either. */
 status recall_look(recall *r, turns *t, const wire_request *conversation);
 /* Where they stand in the text, and what the reply will follow. */
 status recall_place(recall *r, const tokenizer *tok, const chat_text *text);

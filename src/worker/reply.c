@@ -7,16 +7,18 @@
 #include "base/mem.h"
 #include "wire/frame.h"
 #include "wire/line.h"
+#include "worker/last.h"
 #include "worker/talk.h"
 
 #define LOGPROB_BYTES ((size_t)128) /* of one in a frame, generously */
 
 /*
- * Frames. All go through here: once the worker is halted nothing is said any more.
+ * Frames. All go through here: once the worker is halted nothing is said any more, nor of a reply of which a frame could
+ * not be said, but its end.
  */
 static bool may_speak(const task *k)
 {
-    return !halt_asked(k->desk->halt);
+    return !k->lost && !halt_asked(k->desk->halt);
 }
 
 static buf *stage_of(const task *k)
@@ -24,23 +26,18 @@ static buf *stage_of(const task *k)
     return output_stage(k->desk->out);
 }
 
-static void said(const task *k, status st)
+/* Without memory for a frame its reply fails: the client would miss it. */
+static void said(task *k, status st)
 {
-    output_check(k->desk->out, st);
+    if (!output_check(k->desk->out, st)) {
+        k->lost = true;
+        seq_fail(k->seq, ST_NOMEM);
+    }
 }
 
 static wire_string id_of(const task *k)
 {
     return k->request->id;
-}
-
-/* Its last frame is said. */
-static void end(task *k)
-{
-    if (k->request->cancel_request_id != 0 && k->seq) {
-        control_seal(k->desk->control, output_said(k->desk->out));
-    }
-    tasks_end(k->desk->tasks, k);
 }
 
 static wire_string piece_of(const task *k, int32_t token)
@@ -65,7 +62,7 @@ static frame_logprob logprob_of(const task *k, const sampler_out *probs, frame_l
                            .n_top = (size_t)probs->n_top};
 }
 
-static void say_step(const task *k, const frame_step *s)
+static void say_step(task *k, const frame_step *s)
 {
     if (may_speak(k)) {
         said(k, frame_put_token(stage_of(k), id_of(k), s));
@@ -74,8 +71,8 @@ static void say_step(const task *k, const frame_step *s)
 
 static void say_delta(void *ctx, const frame_step *s)
 {
-    const task *k = ctx;
-    if (may_speak(k)) {
+    task *k = ctx;
+    if (may_speak(k) && k->n_again == 0) {
         said(k, frame_put_delta(stage_of(k), id_of(k), s));
     }
 }
@@ -83,12 +80,15 @@ static void say_delta(void *ctx, const frame_step *s)
 static status on_watch(void *ctx, gen_moment when, const char *text, size_t len, gen_verdict *v)
 {
     const task *k = ctx;
-    return talk_watch(k->talk, when, text, len, v);
+    uint64_t before = desk_attend(k->desk, k->id_hash);
+    status st = talk_watch(k->talk, when, text, len, v);
+    desk_attend(k->desk, before);
+    return st;
 }
 
 static void on_token(void *ctx, const gen_token *t)
 {
-    const task *k = ctx;
+    task *k = ctx;
     frame_logprob top[SAMPLER_MAX_TOP_LOGPROBS], lp;
     frame_step s = {.text = {t->text, t->text_len}, .ids = &t->token, .n_ids = 1};
     if (t->probs) {
@@ -97,14 +97,15 @@ static void on_token(void *ctx, const gen_token *t)
     }
     if (k->talk) {
         talk_say_ids(k->talk, &s);
-    } else if (k->multiplexed || t->text_len > 0) {
+    } else if (!t->again && (k->multiplexed || t->text_len > 0)) {
         say_step(k, &s);
     }
+    k->n_again -= t->again; /* with the ids of the last one all of its step is said */
 }
 
 static void on_prompt_probs(void *ctx, const sampler_out *probs, size_t n)
 {
-    const task *k = ctx;
+    task *k = ctx;
     if (!may_speak(k)) {
         return;
     }
@@ -148,6 +149,8 @@ static void tell_miss(const gen_result *r, frame_done *d)
 static void on_done(void *ctx, const gen_result *r)
 {
     task *k = ctx;
+    const desk *served = k->desk;
+    uint64_t before = desk_attend(served, k->id_hash);
     bool cancelled = r->reason == FINISH_CANCELLED;
     frame_done d = {
         .prompt_tokens = r->prompt_tokens,
@@ -177,11 +180,17 @@ static void on_done(void *ctx, const gen_result *r)
     } else if (r->tail_text_len > 0) {
         say_step(k, &(frame_step){.text = {r->tail_text, r->tail_text_len}});
     }
+    status st = k->lost ? ST_NOMEM : ST_OK;
     if (may_speak(k)) {
-        said(k, frame_put_done(stage_of(k), id_of(k), &d));
+        keep(k, r);
+        st = frame_put_done(stage_of(k), id_of(k), &d);
     }
-    keep(k, r);
-    end(k);
+    tasks *t = k->desk->tasks;
+    if (!last_said(k, st)) { /* the engine has counted it as what it was to be */
+        *(cancelled ? &t->n_cancelled : &t->n_done) -= 1;
+        t->n_failed++;
+    }
+    desk_attend(served, before);
 }
 
 static void on_failed(void *ctx, const err *e)
@@ -189,12 +198,20 @@ static void on_failed(void *ctx, const err *e)
     reply_fail(ctx, e);
 }
 
+/* What its reply had elsewhere; nothing, if it begins here. */
+static const wire_resume *had(const task *k)
+{
+    static const wire_resume nothing;
+    return k->request->resume ? k->request->resume : &nothing;
+}
+
 /* Of prompt and reply; a reply that has no end of its own wants one token. */
 static int64_t needed_pages(const task *k)
 {
     size_t n_prompt = k->job.ids.len, room = (size_t)k->desk->n_ctx - n_prompt;
     int32_t max_new = k->request->max_new_tokens;
-    size_t n_reply = max_new < 0 || (size_t)max_new > room ? 1 : (size_t)max_new;
+    size_t n_had = had(k)->n_ids, n_least = n_had > 0 ? n_had : 1;
+    size_t n_reply = max_new < 0 || (size_t)max_new > room ? n_least : (size_t)max_new;
     return (int64_t)resident_pages_for(n_prompt + n_reply);
 }
 
@@ -216,35 +233,30 @@ void reply_fail(task *k, const err *e)
         f.session_id = r->session_id.data;
         f.session_id_len = r->session_id.len;
     }
-    if (may_speak(k)) {
-        said(k, frame_put_error(stage_of(k), &f));
-    }
-    k->desk->tasks->n_failed += !k->seq; /* else the engine has counted it */
-    end(k);
+    k->desk->tasks->n_failed += !k->submitted; /* else the engine has counted it */
+    last_said(k, halt_asked(k->desk->halt) ? ST_OK : frame_put_error(stage_of(k), &f));
 }
 
 void reply_cut(task *k, finish_reason reason, const char *guard)
 {
-    const wire_request *r = k->request;
+    uint64_t seed = k->request->resume ? had(k)->seed : k->request->seed;
     double waited = clock_ms_between(k->begun_ns, clock_mono_ns(k->desk->clock));
     frame_done d = {
         .prompt_tokens = k->state == TASK_PREPARED ? (int32_t)k->job.ids.len : 0,
+        .completion_tokens = (int32_t)had(k)->n_ids,
         .finish_reason = finish_plain_name(reason),
         .reason = finish_name(reason),
         .guard = guard,
         .session_reset_reason = reset_reason_name(RESET_NEW),
         .total_ms = waited,
         .queue_ms = waited,
-        .seed = r->seed > 0 ? r->seed : 1,
+        .seed = seed > 0 ? seed : 1,
         .cancelled = reason == FINISH_CANCELLED,
     };
-    if (may_speak(k)) {
-        said(k, frame_put_done(stage_of(k), id_of(k), &d));
-    }
-    if (task_is_generation(k)) {
-        *(d.cancelled ? &k->desk->tasks->n_cancelled : &k->desk->tasks->n_done) += 1;
-    }
-    end(k);
+    bool counts = task_is_generation(k), as_put;
+    tasks *t = k->desk->tasks;
+    as_put = last_said(k, halt_asked(k->desk->halt) ? ST_OK : frame_put_done(stage_of(k), id_of(k), &d));
+    *(!as_put ? &t->n_failed : d.cancelled ? &t->n_cancelled : &t->n_done) += counts;
 }
 
 void reply_progress(task *k, uint64_t now_ns)
@@ -256,7 +268,7 @@ void reply_progress(task *k, uint64_t now_ns)
     }
     seq_progress(k->seq, &p.cached, &p.processed);
     if (p.processed < p.prompt_tokens) {
-        said(k, frame_put_progress(stage_of(k), id_of(k), &p));
+        (void)output_check(k->desk->out, frame_put_progress(stage_of(k), id_of(k), &p)); /* none is missed */
         k->progress_ns = now_ns;
     }
 }
@@ -311,6 +323,7 @@ static void say_accepted(task *k, int32_t cached)
         .prompt_tokens = (int32_t)k->job.ids.len,
         .prompt_digest = k->job.digest,
         .cached_prompt_tokens = cached,
+        .prompt_ids = k->job.talk.known.used || had(k)->prompt_ids ? k->job.ids.data : NULL,
     };
     if (may_speak(k)) {
         said(k, frame_put_accepted(stage_of(k), id_of(k), &a));
@@ -340,7 +353,9 @@ static gen_request generation_of(task *k, logit_bias *bias)
         g.n_stop_ids = r->n_stop_token_ids;
         g.prompt_logprobs = r->prompt_logprobs;
         g.sink.prompt_probs = r->prompt_logprobs >= 0 ? on_prompt_probs : NULL;
-        g.id_hash = status_page_id_hash(r->id.data, r->id.len);
+        g.id_hash = k->id_hash;
+        g.resumed = had(k)->ids;
+        g.n_resumed = had(k)->n_ids;
     }
     return g;
 }
@@ -359,6 +374,7 @@ static status submit(task *k, gen_request *g, err *e)
         }
     }
     int32_t cached = engine_would_reuse(k->desk->en, g);
+    k->n_again = g->n_resumed;
     status st = engine_submit(k->desk->en, g, &k->seq, e);
     if (st != ST_OK) {
         k->seq = NULL;
@@ -368,6 +384,7 @@ static status submit(task *k, gen_request *g, err *e)
         return st;
     }
     k->job.stops = NULL; /* the engine's now */
+    k->submitted = true;
     if (k->multiplexed) {
         say_accepted(k, cached);
     }
@@ -378,7 +395,7 @@ static status submit(task *k, gen_request *g, err *e)
 static status check_prompt_logprobs(const task *k, err *e)
 {
     size_t n = k->job.ids.len, per_token = (size_t)k->request->prompt_logprobs + 1;
-    if (!k->multiplexed || k->request->prompt_logprobs < 0 ||
+    if (!k->multiplexed || k->request->prompt_logprobs < 0 || had(k)->n_ids > 0 ||
         n <= WIRE_MAX_LINE_BYTES / LOGPROB_BYTES / per_token) {
         return ST_OK;
     }

@@ -9,6 +9,10 @@
  * Multiplexed: `accepted` comes first; every generated id is in exactly one frame, also one without text; text
  * that the end releases is in a frame without ids.
  *
+ * A reply that began elsewhere (`resume`) is heard again inside reply_submit, in silence up to the frame of its last
+ * token; what is said from there on is what it would have said there. One that is cut before the engine has it says
+ * nothing of what was held back.
+ *
  * Once the worker is halted nothing is said any more: what runs is dropped.
  *
  * Thread: the engine's.

@@ -5,6 +5,7 @@
 #include "engine/session_range.h"
 #include "wire/frame.h"
 #include "wire/line.h"
+#include "worker/last.h"
 #include "worker/ops.h"
 #include "worker/reply.h"
 
@@ -38,15 +39,9 @@ static session_range range_of(const wire_request *r, size_t from, size_t count)
                            .count = count};
 }
 
-static void end(task *k)
-{
-    tasks_end(k->desk->tasks, k);
-}
-
 static void refuse(task *k, const err *e)
 {
-    ops_say_session_error(k, e);
-    end(k);
+    last_said(k, ops_put_session_error(k, e));
 }
 
 /* The last frame: the answer, or why there is none. */
@@ -56,8 +51,7 @@ static void answer(task *k, status st, const err *e, frame_kind kind, const fram
         refuse(k, e);
         return;
     }
-    output_check(k->desk->out, frame_put_extent(output_stage(k->desk->out), k->request->id, kind, x));
-    end(k);
+    last_said(k, frame_put_extent(output_stage(k->desk->out), k->request->id, kind, x));
 }
 
 /*
@@ -112,10 +106,7 @@ static void export_range(task *k)
     session *s = find(k, &e);
     const session_range range = range_of(r, (size_t)r->from, (size_t)r->count);
     status st = s ? put_export(k, s, &range, &e) : e.code;
-    if (st != ST_OK) {
-        ops_say_session_error(k, &e);
-    }
-    end(k);
+    last_said(k, st == ST_OK ? st : ops_put_session_error(k, &e));
 }
 
 static void import_range(task *k)
@@ -178,7 +169,7 @@ static void on_done(void *ctx, const gen_result *r)
 {
     task *k = ctx;
     if (halt_asked(k->desk->halt)) {
-        end(k);
+        last_said(k, ST_OK);
     } else if (r->reason == FINISH_CANCELLED) {
         reply_cut(k, r->reason, r->guard);
     } else {
@@ -189,10 +180,7 @@ static void on_done(void *ctx, const gen_result *r)
 static void on_failed(void *ctx, const err *e)
 {
     task *k = ctx;
-    if (!halt_asked(k->desk->halt)) {
-        ops_say_session_error(k, e);
-    }
-    end(k);
+    last_said(k, halt_asked(k->desk->halt) ? ST_OK : ops_put_session_error(k, e));
 }
 
 /* Its tokens, but for the last of a full context: no prompt goes that far, so nobody can use it. */

@@ -73,15 +73,18 @@ task *tasks_add(tasks *t, const struct desk *d, inbox_item *item)
     task *k = m->free;
     const wire_request *r = item->request;
     bool has_id = r && r->id.data;
-    if (!k) {
-        return NULL;
-    }
-    if (has_id && strmap_put(m->by_id, r->id.data, r->id.len, (int32_t)(k - m->all), NULL) != ST_OK) {
-        return NULL;
+    assert(k);    /* their number is bounded */
+    if (has_id) { /* the map was made for all of them: it never grows */
+        status st = strmap_put(m->by_id, r->id.data, r->id.len, (int32_t)(k - m->all), NULL);
+        assert(st == ST_OK);
+        (void)st;
     }
     m->free = k->next;
     *k = (task){.request = item->request, .answer = item->answer, .answer_len = item->answer_len, .desk = d};
+    k->id_len = item->id_len;
+    memcpy(k->id_bytes, item->id_bytes, item->id_len);
     k->multiplexed = item->multiplexed;
+    k->id_hash = has_id ? status_page_id_hash(r->id.data, r->id.len) : 0;
     k->counts = true;
     k->inbox_bytes = item->bytes;
     k->begun_ns = item->read_ns;
@@ -169,7 +172,7 @@ void tasks_settle(tasks *t, task *k)
     t->n_preparing--;
     if (k->orphan) {
         give_back(t, k);
-    } else {
+    } else if (k->state == TASK_PREPARING) {
         k->state = TASK_PREPARED;
     }
 }

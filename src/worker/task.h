@@ -6,7 +6,8 @@
  *      └─────────────┴────────────────────────┴── cancel, deadline ──► gone
  *
  * Ops that need neither ids, files nor engine go from WAITING to their end, `session prewarm` by way of RUNNING. A line that was refused is a task too: it
- * waits for room for its answer. Paused is a mark beside the state.
+ * waits for room for its answer. Paused is a mark beside the state. OWING: over, but there was no memory for its last
+ * frame (last.h).
  *
  * Two queues in the order read: the plain ones, of which only the first is looked at, and the multiplexed
  * ones, found by id from reading to their last frame. A task that ends while the preparer has its job is out
@@ -39,7 +40,7 @@
  * prompt behind them waits for no more than these. */
 #define TASKS_MAX_ANSWERS 4
 
-typedef enum task_state { TASK_WAITING, TASK_PREPARING, TASK_PREPARED, TASK_RUNNING } task_state;
+typedef enum task_state { TASK_WAITING, TASK_PREPARING, TASK_PREPARED, TASK_RUNNING, TASK_OWING } task_state;
 
 struct desk;
 
@@ -55,7 +56,11 @@ typedef struct task {
     struct task *prev, *next; /* of its queue */
 
     size_t answer_len;
+    size_t id_len; /* of a line without request: 0 = plain, or in the answer */
+    char id_bytes[WIRE_MAX_ID_BYTES];
     task_state state;
+    bool submitted; /* the engine had it */
+    bool lost;      /* RUNNING: a frame of it could not be said, it is to end with an error */
     bool multiplexed;
     bool counts; /* among those that wait in the inbox, for inbox_bytes */
     bool begun;  /* it was given to the preparer */
@@ -63,6 +68,8 @@ typedef struct task {
     bool orphan; /* ended, and only waits for its job */
     bool paused;
     size_t inbox_bytes;
+    size_t n_again;    /* tokens of `resume` that are still to be heard again: nothing is said until then */
+    uint64_t id_hash;  /* on the status page; 0 = plain */
     uint64_t ticket;   /* rises in the order read */
     uint64_t begun_ns; /* multiplexed: when it was read; plain: when it was taken up */
     uint64_t submit_ns;
@@ -81,8 +88,10 @@ typedef struct tasks {
     size_t n_preparing; /* jobs with the preparer, also of those that ended */
     size_t n_begun;   /* multiplexed generations past WAITING, also those that ended and wait for their job */
     size_t n_answers; /* the same of what is no generation */
+    size_t n_owing;   /* OWING */
     uint64_t n_ended;
     uint64_t n_done, n_failed, n_cancelled; /* generations that ended before the engine had them */
+    uint64_t attended;                      /* desk_attend's */
     /* private */
     struct tasks_mem *mem;
 } tasks;
@@ -90,7 +99,7 @@ typedef struct tasks {
 status tasks_open(tasks *t, inbox *box, size_t max_begun); /* box is borrowed */
 /* No job may be with the preparer; nothing is said. */
 void tasks_close(tasks *t);
-/* Moves the item in. NULL: no memory (the item is still the caller's). Its id must not be in use. */
+/* Moves the item in. Its id must not be in use. */
 task *tasks_add(tasks *t, const struct desk *d, inbox_item *item);
 task *tasks_find(const tasks *t, wire_string id);
 /* It has said its last frame. */

@@ -5,8 +5,8 @@
  * A turn is found by its key: a digest of the conversation up to it and of what the client was told (recall.h
  * makes both). Of two with the same key the later one counts. It is a cache: what is forgotten is tokenised anew,
  * what is found changes token ids, never text of the client. It is in memory only and ends with the worker; so
- * the ids of a prompt, and with them its prompt_digest, may be others after a restart: whoever resumes a
- * conversation's reply (PROTOCOL 4, `resume`; not in this build) has to send prompt ids, not messages.
+ * the ids of a prompt, and with them its prompt_digest, may be others after a restart: where something of a conversation
+ * was found `accepted` says the ids, and whoever resumes that reply sends them along (`resume`).
  *
  * Bounds: bytes, all of a turn and its bookkeeping counted, and TURNS_MAX; beyond either the turns unused for
  * longest go. One that is larger than the whole budget is not kept.

@@ -20,6 +20,7 @@
 #include "worker/loop.h"
 #include "worker/output.h"
 #include "worker/own_folder.h"
+#include "worker/plan_line.h"
 #include "worker/prepare.h"
 #include "worker/sandbox.h"
 #include "worker/saved.h"
@@ -94,6 +95,14 @@ static void note_progress(void *ctx, double done)
 static void note_sizes(void *ctx, const instance_sizes *sizes)
 {
     worker *w = ctx;
+    const memory_plan *p = sizes->plan;
+    log_emit(LOG_INFO, "worker",
+             "event=plan context=%d kv_pages=%zu kv_bytes=%llu mapped_bytes=%llu packed_bytes=%llu "
+             "anonymous_bytes=%llu scratch_bytes=%llu total_bytes=%llu limit_bytes=%llu",
+             (int)p->context, p->pages, (unsigned long long)p->kv_bytes,
+             (unsigned long long)p->needs.mapped_bytes, (unsigned long long)p->needs.packed_bytes,
+             (unsigned long long)p->needs.anonymous_bytes, (unsigned long long)p->scratch_bytes,
+             (unsigned long long)p->total_bytes, (unsigned long long)p->limit_bytes);
     (void)sandbox_seal(sizes->file_bytes, sizes->kv_bytes, sizes->threads, &w->seal_error);
 }
 
@@ -116,6 +125,7 @@ static status open_model(worker *w, const worker_config *cfg, err *e)
     opt.store_wake_ctx = w;
     opt.max_sequences = (size_t)cfg->max_sessions;
     opt.warm = cfg->warm;
+    opt.plan_only = cfg->plan_only;
     opt.progress = note_progress;
     opt.progress_ctx = w;
     opt.sized = note_sizes;
@@ -181,7 +191,8 @@ static void open_saved(worker *w)
     w->saved.max_ids = (size_t)instance_describe(w->model)->context;
 }
 
-static status load(worker *w, const worker_config *cfg, err *e)
+/* What can be asked of a model before it is brought into memory. */
+static status begin_load(worker *w, const worker_config *cfg, err *e)
 {
     if (cfg->max_sessions < 1 || cfg->max_sessions > WORKER_MAX_SESSIONS) {
         return err_set(e, ST_INVALID_FIELD, "max_sessions", "max_sessions must be in [1, %d], not %d",
@@ -191,7 +202,12 @@ static status load(worker *w, const worker_config *cfg, err *e)
         *e = w->source_error;
         return e->code;
     }
-    status st = open_model(w, cfg, e);
+    return open_model(w, cfg, e);
+}
+
+static status load(worker *w, const worker_config *cfg, err *e)
+{
+    status st = begin_load(w, cfg, e);
     if (st == ST_OK) {
         st = check_prefix(cfg, instance_describe(w->model), e);
     }
@@ -242,10 +258,10 @@ static void wire_up(worker *w, const worker_config *cfg)
                  .tasks = &w->tasks,
                  .out = w->out,
                  .halt = &w->halt,
-                 .control = &w->control},
+                 .control = &w->control,
+                 .page = w->page},
         .box = w->inbox,
         .bell = &w->bell,
-        .page = w->page,
         .slow_reader_ms = cfg->slow_reader_ms,
     };
     w->input = (input){.box = w->inbox,
@@ -309,16 +325,28 @@ static int exit_status(int cause)
     }
 }
 
+static status say_plan(worker *w, const worker_config *cfg, err *e)
+{
+    status st = begin_load(w, cfg, e);
+    if (st == ST_OK) {
+        output_check(w->out, plan_line_put(output_stage(w->out), w->model));
+        output_commit(w->out);
+    }
+    return st;
+}
+
 /* Everything is open and the writer runs. */
 static int load_and_serve(worker *w, const worker_config *cfg)
 {
     err e;
     int rc;
     err_clear(&e);
-    status st = load(w, cfg, &e);
+    status st = cfg->plan_only ? say_plan(w, cfg, &e) : load(w, cfg, &e);
     if (st != ST_OK) {
         say_load_failed(w, &e);
         rc = WORKER_EXIT_LOAD_FAILED;
+    } else if (cfg->plan_only) {
+        rc = WORKER_EXIT_OK;
     } else if (serve(w, cfg, &e) != ST_OK) {
         log_emit(LOG_ERROR, "worker", "event=start_failed error=\"%s\"", e.msg);
         rc = WORKER_EXIT_BROKEN;

@@ -50,6 +50,7 @@ typedef struct worker_config {
     int status_fd;           /* of the status page, taken; -1 = a private one */
     uint64_t slow_reader_ms; /* after that a paused request ends */
     bool sandbox;            /* false: for debuggers */
+    bool plan_only;          /* one line that says what it would take (plan_line.h), then the end */
 } worker_config;
 
 worker_config worker_config_default(const char *model_path); /* 8 slots, warm, stdin and stdout */

@@ -1,6 +1,6 @@
 /*
  * cpu_limit over small trees of files that look like /proc and /sys/fs/cgroup (kernel documentation:
- * cgroup-v2.rst; cgroup-v1/memory.rst, sched-bwc.rst).
+ * cgroup-v2.rst; sched-bwc.rst).
  */
 #include "base/test_main.h"
 
@@ -15,10 +15,9 @@
 
 #include "base/cpu_limit.h"
 
-#define NONE  UINT64_MAX
-#define SELF  "proc/self/cgroup"
-#define CG    "sys/fs/cgroup/"
-#define V1MAX "9223372036854771712\n"
+#define SELF   "proc/self/cgroup"
+#define MOUNTS "proc/self/mountinfo"
+#define CG     "sys/fs/cgroup/"
 
 typedef struct file {
     const char *path, *text;
@@ -28,95 +27,62 @@ static const struct {
     const char *name;
     file files[10];
     double quota;
-    uint64_t memory;
 } cases[] = {
-    {"no cgroup at all", {{0}}, 0, NONE},
-    {"v2, no limit",
-     {{SELF, "0::/a\n"},
-      {CG "a/cpu.max", "max 100000\n"},
-      {CG "a/memory.max", "max\n"},
-      {CG "a/memory.high", "max\n"}},
-     0,
-     NONE},
-    {"v2, own limits",
-     {{SELF, "0::/a/b\n"}, {CG "a/b/cpu.max", "150000 100000\n"}, {CG "a/b/memory.max", "1073741824\n"}},
-     1.5,
-     1073741824},
-    {"v2, high is tighter than max",
-     {{SELF, "0::/a\n"}, {CG "a/memory.max", "3000000\n"}, {CG "a/memory.high", "2000000\n"}},
-     0,
-     2000000},
+    {"no cgroup at all", {{0}}, 0},
+    {"v2, no limit", {{SELF, "0::/a\n"}, {CG "a/cpu.max", "max 100000\n"}}, 0},
+    {"v2, own limit", {{SELF, "0::/a/b\n"}, {CG "a/b/cpu.max", "150000 100000\n"}}, 1.5},
     {"v2, the tightest is in the middle of the path",
      {{SELF, "0::/a/b/c\n"},
       {CG "a/b/c/cpu.max", "800000 100000\n"},
-      {CG "a/b/c/memory.max", "4000000\n"},
       {CG "a/b/cpu.max", "50000 100000\n"},
-      {CG "a/b/memory.max", "max\n"},
-      {CG "a/cpu.max", "200000 100000\n"},
-      {CG "a/memory.max", "1000000\n"}},
-     0.5,
-     1000000},
+      {CG "a/cpu.max", "200000 100000\n"}},
+     0.5},
     {"v2, in a cgroup namespace: the mount's own files",
-     {{SELF, "0::/\n"}, {CG "cpu.max", "200000 50000\n"}, {CG "memory.max", "5000000\n"}},
-     4,
-     5000000},
+     {{SELF, "0::/\n"}, {CG "cpu.max", "200000 50000\n"}},
+     4},
     {"v2, the path belongs to the host and is not mounted here",
-     {{SELF, "0::/docker/0123\n"}, {CG "cpu.max", "300000 100000\n"}, {CG "memory.max", "7000000\n"}},
-     3,
-     7000000},
+     {{SELF, "0::/docker/0123\n"}, {CG "cpu.max", "300000 100000\n"}},
+     3},
     {"v2, above the namespace",
      {{SELF, "0::/../other\n"}, {CG "cpu.max", "100000 100000\n"}, {"sys/fs/other/cpu.max", "1000 100000\n"}},
-     1,
-     NONE},
+     1},
     {"v1",
      {{SELF, "4:cpu,cpuacct:/x\n3:memory:/y\n2:cpuset:/z\n1:name=systemd:/init\n"},
       {CG "cpu,cpuacct/x/cpu.cfs_quota_us", "250000\n"},
-      {CG "cpu,cpuacct/x/cpu.cfs_period_us", "100000\n"},
-      {CG "memory/y/memory.limit_in_bytes", "123456789\n"}},
-     2.5,
-     123456789},
+      {CG "cpu,cpuacct/x/cpu.cfs_period_us", "100000\n"}},
+     2.5},
     {"v1, none",
-     {{SELF, "4:cpuacct,cpu:/x\n3:memory:/y\n"},
+     {{SELF, "4:cpuacct,cpu:/x\n"},
       {CG "cpu/x/cpu.cfs_quota_us", "-1\n"},
-      {CG "cpu/x/cpu.cfs_period_us", "100000\n"},
-      {CG "memory/y/memory.limit_in_bytes", V1MAX},
-      {CG "memory/memory.limit_in_bytes", V1MAX}},
-     0,
-     NONE},
+      {CG "cpu/x/cpu.cfs_period_us", "100000\n"}},
+     0},
     {"v1, the parent is tighter",
-     {{SELF, "9:cpu:/p/c\n8:memory:/p/c\n"},
+     {{SELF, "9:cpu:/p/c\n"},
       {CG "cpu/p/c/cpu.cfs_quota_us", "-1\n"},
       {CG "cpu/p/c/cpu.cfs_period_us", "100000\n"},
       {CG "cpu/p/cpu.cfs_quota_us", "50000\n"},
-      {CG "cpu/p/cpu.cfs_period_us", "100000\n"},
-      {CG "memory/p/c/memory.limit_in_bytes", "900\n"},
-      {CG "memory/p/memory.limit_in_bytes", "800\n"}},
-     0.5,
-     800},
-    {"both versions: v1 cpu, v2 memory beside it",
+      {CG "cpu/p/cpu.cfs_period_us", "100000\n"}},
+     0.5},
+    {"both versions: cpu is v1's",
      {{SELF, "3:cpu:/x\n0::/s\n"},
       {CG "cpu/x/cpu.cfs_quota_us", "100000\n"},
-      {CG "cpu/x/cpu.cfs_period_us", "50000\n"},
-      {CG "unified/s/memory.max", "4096\n"}},
-     2,
-     4096},
+      {CG "cpu/x/cpu.cfs_period_us", "50000\n"}},
+     2},
     {"a set named like a controller is none",
      {{SELF, "3:cpuset:/x\n"},
       {CG "cpu/x/cpu.cfs_quota_us", "100000\n"},
       {CG "cpu/x/cpu.cfs_period_us", "50000\n"}},
-     0,
-     NONE},
+     0},
     {"nonsense is no limit",
-     {{SELF, "nonsense\n::\n0::/a\n"},
-      {CG "a/cpu.max", "\n"},
-      {CG "a/memory.max", "lots\n"},
-      {CG "cpu.max", "5"}},
-     0,
-     NONE},
-    {"the path has a name with a colon",
-     {{SELF, "0::/a:b\n"}, {CG "a:b/cpu.max", "100000 100000\n"}},
-     1,
-     NONE},
+     {{SELF, "nonsense\n::\n0::/a\n"}, {CG "a/cpu.max", "\n"}, {CG "cpu.max", "5"}},
+     0},
+    {"the path has a name with a colon", {{SELF, "0::/a:b\n"}, {CG "a:b/cpu.max", "100000 100000\n"}}, 1},
+    {"mounted somewhere else",
+     {{SELF, "3:cpu,cpuacct:/x\n"},
+      {MOUNTS, "40 31 0:29 / /cg/c rw,relatime shared:7 - cgroup none rw,cpu,cpuacct\n"},
+      {"cg/c/x/cpu.cfs_quota_us", "100000\n"},
+      {"cg/c/x/cpu.cfs_period_us", "50000\n"}},
+     2},
 };
 
 static void write_file(const char *root, const file *f)
@@ -150,9 +116,8 @@ static void test_trees(void **state)
         }
         cpu_limit_read(root, &l);
         nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
-        if (fabs(l.quota_cpus - cases[i].quota) > 1e-12 || l.memory_max_bytes != cases[i].memory) {
-            fail_msg("%s: quota %g, memory %llu", cases[i].name, l.quota_cpus,
-                     (unsigned long long)l.memory_max_bytes);
+        if (fabs(l.quota_cpus - cases[i].quota) > 1e-12) {
+            fail_msg("%s: quota %g", cases[i].name, l.quota_cpus);
         }
     }
 }
@@ -161,12 +126,10 @@ static void test_machine(void **state)
 {
     cpu_limit l;
     cpu_set_t old, one;
-    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     assert_int_equal(sched_getaffinity(0, sizeof old, &old), 0);
     cpu_limit_read("/", &l);
     assert_int_equal(l.affinity, CPU_COUNT(&old));
     assert_int_equal(l.online, sysconf(_SC_NPROCESSORS_ONLN));
-    assert_true(l.memory_total_bytes == (uint64_t)pages * (uint64_t)page);
     assert_true(l.quota_cpus >= 0);
     CPU_ZERO(&one);
     for (int i = 0; i < CPU_SETSIZE; i++) {

@@ -256,6 +256,15 @@ static void test_buf(void **state)
     }
     assert_int_equal(b.len, 4004);
     assert_memory_equal(b.data + 4000, "0999", 5);
+    buf_trim(&b, 100000); /* it has no more than that */
+    assert_true(b.cap > 4004 && b.cap <= 100000);
+    mem_fail_at(1, false);
+    buf_trim(&b, 0); /* cannot */
+    mem_fail_at(0, false);
+    assert_true(b.cap > 4005);
+    buf_trim(&b, 0);
+    assert_true(b.cap == 4005 && b.len == 4004);
+    assert_memory_equal(b.data + 4000, "0999", 5);
     size_t len = 0;
     char *data = buf_detach(&b, &len);
     assert_int_equal(len, 4004);

@@ -116,8 +116,11 @@ static void on_token(void *ctx, const gen_token *t)
 {
     reply_log *l = ctx;
     assert_false(log_over(l));
+    assert_true(!t->again || (l->n_again == l->ids.len && !t->probs));
+    l->n_again += t->again;
     assert_int_equal(ivec_push(&l->ids, t->token), ST_OK);
     assert_int_equal(buf_append(&l->text, t->text, t->text_len), ST_OK);
+    assert_int_equal(ivec_push(&l->ends, (int32_t)l->text.len), ST_OK);
     assert_true(utf8_valid(t->text, t->text_len, NULL)); /* whole characters */
     if (t->probs) {
         keep_probs(&l->probs, t->probs);
@@ -171,6 +174,7 @@ void log_init(reply_log *l, engine_rig *r)
 void log_release(reply_log *l)
 {
     ivec_release(&l->ids);
+    ivec_release(&l->ends);
     ivec_release(&l->probs);
     ivec_release(&l->prompt_probs);
     ivec_release(&l->result_ids);

@@ -60,6 +60,8 @@ typedef struct reply_log {
     float labels[GEN_MAX_LABELS];
     float embedding[RIG_MAX_EMBEDDING];
     ivec ids;
+    size_t n_again;    /* of these: were said elsewhere; all before the others */
+    ivec ends;         /* of text, behind each token */
     buf text;          /* joined, the tail included */
     buf tail;          /* that of the result alone */
     ivec probs;        /* bits of chosen and top logprobs, if asked for */

@@ -14,8 +14,9 @@
 #include "base/mem.h"
 #include "model/make_model.h"
 
-#define N_VOCAB 300
-#define CONTEXT 256
+#define N_VOCAB      300
+#define CONTEXT      256
+#define LONG_CONTEXT 16384
 
 static char path[] = "/tmp/hearth-api-XXXXXX";
 static char no_tokenizer[] = "/tmp/hearth-api-XXXXXX";
@@ -141,14 +142,14 @@ static void test_info(void **state)
     assert_false(info.has_chat_template);
     assert_true(info.params > 0 && info.bytes_per_token > 0);
     hearth_model_close(m);
-    /* The default context is the smaller of the model's and 8,192. */
+    /* The default context is the largest that memory allows: of such small models their own. */
     m = open_model(0);
     hearth_model_info_get(m, &info);
     assert_int_equal(info.context, CONTEXT);
     hearth_model_close(m);
     assert_int_equal(hearth_model_open(long_context, NULL, &m, NULL), HEARTH_OK);
     hearth_model_info_get(m, &info);
-    assert_int_equal(info.context, 8192);
+    assert_int_equal(info.context, LONG_CONTEXT);
     hearth_model_close(m);
     assert_string_equal(hearth_version(), HEARTH_VERSION);
     assert_string_equal(hearth_status_text(HEARTH_NOMEM), "out of memory");
@@ -500,7 +501,7 @@ static int make(void **state)
     }
     close(fd);
     return make_file(path, MAKE_VOCAB_BPE, CONTEXT) || make_file(no_tokenizer, MAKE_VOCAB_NONE, CONTEXT) ||
-           make_file(long_context, MAKE_VOCAB_BPE, 16384);
+           make_file(long_context, MAKE_VOCAB_BPE, LONG_CONTEXT);
 }
 
 static int unmake(void **state)

@@ -51,6 +51,13 @@ static void check_ranges(const wire_request *r)
     must(r->deadline_ms <= WIRE_MAX_DEADLINE_MS && r->id.len <= WIRE_MAX_ID_BYTES);
     check_ids(r->ids, r->n_ids);
     check_ids(r->stop_token_ids, r->n_stop_token_ids);
+    if (r->resume) {
+        check_ids(r->resume->ids, r->resume->n_ids);
+        check_ids(r->resume->prompt_ids, r->resume->n_prompt_ids);
+        must(r->resume->seed >= 1 && r->resume->seed <= WIRE_MAX_SEED && r->resume->now_ms >= 0);
+        must(strlen(r->resume->prompt_digest) == SHA256_HEX_LEN);
+        must(!r->resume->prompt_ids || r->resume->n_prompt_ids > 0);
+    }
     for (size_t i = 0; i < r->n_segments; i++) {
         check_ids(r->segments[i].ids, r->segments[i].n_ids);
     }

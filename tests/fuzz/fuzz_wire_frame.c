@@ -105,6 +105,8 @@ static status put(buf *out, const frame *f)
         return frame_put_session_info(out, f->id, &f->session);
     case FRAME_STATS:
         return frame_put_stats(out, f->id, &f->stats);
+    case FRAME_KV_LIMIT:
+        return frame_put_kv_limit(out, f->id, &f->kv_limit);
     case FRAME_EXPORT:
         must(f->attach_bytes > 0);
         return frame_put_extent(out, f->id, f->kind, &f->extent) == ST_OK

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "kern/kv_layout.h"
@@ -169,13 +171,84 @@ static void test_failing_memory(void **state)
     }
 }
 
+/*
+ * The limit
+ */
+#define LARGE ((size_t)16 << 10)
+
+/* System pages of a page that have memory. */
+static size_t resident(const page_pool *p, page_id id)
+{
+    unsigned char at[LARGE / 4096];
+    size_t n = 0;
+    assert_int_equal(sysconf(_SC_PAGESIZE), 4096);
+    assert_int_equal(mincore(page_pool_addr(p, id), LARGE, at), 0);
+    for (size_t i = 0; i < sizeof at; i++) {
+        n += at[i] & 1;
+    }
+    return n;
+}
+
+static void test_limit(void **state)
+{
+    page_pool *p = NULL;
+    page_id ids[6], none;
+    assert_int_equal(page_pool_new(LARGE, 6, &p, NULL), ST_OK);
+    assert_int_equal(page_pool_limit(p), 6);
+    for (size_t i = 0; i < 5; i++) {
+        ids[i] = take(p);
+        memset(page_pool_addr(p, ids[i]), 1, LARGE);
+    }
+    page_pool_unref(p, ids[4]);
+    page_pool_unref(p, ids[3]);
+    assert_int_equal(page_pool_backed(p), 5);
+    assert_int_equal(resident(p, ids[4]) + resident(p, ids[3]), 8);
+    /* Free ones beyond it have no memory. */
+    page_pool_set_limit(p, 4);
+    assert_int_equal(page_pool_used(p), 3);
+    assert_int_equal(page_pool_available(p), 1);
+    assert_int_equal(page_pool_backed(p), 4);
+    assert_int_equal(resident(p, ids[4]) + resident(p, ids[3]), 4);
+    /* Below what is in use: nothing is lost, and who gives one back gives its memory back. */
+    page_pool_set_limit(p, 2);
+    assert_int_equal(page_pool_total(p), 6);
+    assert_int_equal(page_pool_available(p), 0);
+    assert_int_equal(page_pool_take(p, &none), ST_CAPACITY);
+    assert_int_equal(page_pool_backed(p), 3);
+    assert_int_equal(resident(p, ids[0]) + resident(p, ids[1]) + resident(p, ids[2]), 12);
+    page_pool_unref(p, ids[2]);
+    assert_int_equal(page_pool_backed(p), 2);
+    assert_int_equal(resident(p, ids[2]), 0);
+    assert_int_equal(page_pool_take(p, &none), ST_CAPACITY);
+    page_pool_unref(p, ids[1]);
+    assert_int_equal(page_pool_backed(p), 2); /* within the limit it keeps its memory … */
+    assert_int_equal(take(p), ids[1]);        /* … and is the next */
+    /* Up again: all of them, each once, with what was in those that were kept. */
+    page_pool_set_limit(p, 600);
+    assert_int_equal(page_pool_limit(p), 6);
+    assert_int_equal(page_pool_available(p), 4);
+    bool seen[6] = {false};
+    seen[ids[0]] = seen[ids[1]] = true;
+    while (page_pool_available(p) > 0) {
+        page_id id = take(p);
+        assert_false(seen[id]);
+        seen[id] = true;
+        memset(page_pool_addr(p, id), 2, LARGE);
+    }
+    assert_int_equal(page_pool_backed(p), 6);
+    assert_int_equal(*(unsigned char *)page_pool_addr(p, ids[0]), 1);
+    page_pool_set_limit(p, 0); /* one is the least */
+    assert_int_equal(page_pool_limit(p), 1);
+    page_pool_free(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_counts_and_exhaustion), cmocka_unit_test(test_shared_once_is_immutable),
         cmocka_unit_test(test_pages_do_not_overlap),  cmocka_unit_test(test_nan_fill),
         cmocka_unit_test(test_large_pool_is_lazy),    cmocka_unit_test(test_refused_sizes),
-        cmocka_unit_test(test_failing_memory),
+        cmocka_unit_test(test_failing_memory),        cmocka_unit_test(test_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,13 +24,31 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
-#define EXPORT __attribute__((visibility("default")))
+#define EXPORT    __attribute__((visibility("default")))
+#define SECOND_NS 1000000000
 
 /* The file of HEARTH_FAULT_COUNTS: eight numbers of 64 bits. */
-typedef enum count { COUNT_SHORT, COUNT_EINTR, COUNT_REFUSED, COUNT_NOSPC, N_COUNTS = 8 } count;
+typedef enum count {
+    COUNT_SHORT,
+    COUNT_EINTR,
+    COUNT_REFUSED,
+    COUNT_NOSPC,
+    COUNT_DISK, /* by the control file */
+    N_COUNTS = 8
+} count;
+
+/* The file of HEARTH_FAULT_CONTROL: eight numbers of 64 bits, 0 for nothing. Others write it while we run. */
+typedef enum control {
+    CONTROL_WRITES,   /* errno of what changes a regular file or a folder */
+    CONTROL_READS,    /* errno of reads from a file that was opened relative to a folder */
+    CONTROL_CLOCK_NS, /* what is added to CLOCK_REALTIME, signed */
+    N_CONTROLS = 8
+} control;
 
 /* Calls that give a descriptor or a process: `pass` go through, the next `fail` do not. */
 typedef struct refusal {
@@ -55,6 +73,11 @@ static atomic_int_fast64_t space_left;
 static atomic_uint_fast64_t n_writes, n_waits;
 static atomic_uint_fast64_t own_counts[N_COUNTS];
 static atomic_uint_fast64_t *counts = own_counts;
+static atomic_uint_fast64_t no_controls[N_CONTROLS];
+static atomic_uint_fast64_t *controls = no_controls;
+/* Of each descriptor, as far as they go: whether its file was opened relative to a folder. Kept by open and openat; what
+ * else a number became in between is no regular file. */
+static atomic_bool in_folder[4096];
 
 static void note(count what)
 {
@@ -115,29 +138,35 @@ static bool is_for_us(int argc, char **argv)
     return !only;
 }
 
-static void share_counts(const char *path)
+/* The file that the variable names, as shared memory of n bytes; NULL if it is not set. */
+static void *share(const char *name, size_t n)
 {
+    const char *path = getenv(name);
+    if (!path) {
+        return NULL;
+    }
     int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     void *p = MAP_FAILED;
-    if (fd >= 0 && ftruncate(fd, sizeof own_counts) == 0) {
-        p = mmap(NULL, sizeof own_counts, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (fd >= 0 && syscall(SYS_ftruncate, fd, n) == 0) {
+        p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     }
     if (p == MAP_FAILED) {
-        complain("HEARTH_FAULT_COUNTS", path);
+        complain(name, path);
     }
-    counts = p;
-    close(fd);
+    syscall(SYS_close, fd);
+    return p;
 }
 
 __attribute__((constructor)) static void begin(int argc, char **argv)
 {
-    const char *refuse = getenv("HEARTH_FAULT_REFUSE"), *path = getenv("HEARTH_FAULT_COUNTS");
+    const char *refuse = getenv("HEARTH_FAULT_REFUSE");
     if (!is_for_us(argc, argv)) {
         return;
     }
-    if (path) {
-        share_counts(path);
-    }
+    void *shared_counts = share("HEARTH_FAULT_COUNTS", sizeof own_counts);
+    void *shared_controls = share("HEARTH_FAULT_CONTROL", sizeof no_controls);
+    counts = shared_counts ? shared_counts : own_counts;
+    controls = shared_controls ? shared_controls : no_controls;
     if (refuse) {
         read_refusals(refuse);
     }
@@ -216,9 +245,43 @@ static bool refused(int which)
     return true;
 }
 
+/* What the control file says of this moment. */
+static bool disk_fails(control which)
+{
+    uint64_t why = atomic_load_explicit(&controls[which], memory_order_relaxed);
+    if (why == 0) {
+        return false;
+    }
+    note(COUNT_DISK);
+    errno = (int)why;
+    return true;
+}
+
+static bool is_asked(control which)
+{
+    return atomic_load_explicit(&controls[which], memory_order_relaxed) != 0;
+}
+
+/* stderr may be a file, too, and nobody repeats a line of a log. */
+static bool write_fails(int fd)
+{
+    return fd != STDERR_FILENO && is_asked(CONTROL_WRITES) && kind_of(fd) == S_IFREG &&
+           disk_fails(CONTROL_WRITES);
+}
+
+static bool read_fails(int fd)
+{
+    return is_asked(CONTROL_READS) && fd >= 0 && (size_t)fd < sizeof in_folder / sizeof *in_folder &&
+           atomic_load_explicit(&in_folder[fd], memory_order_relaxed) && kind_of(fd) == S_IFREG &&
+           disk_fails(CONTROL_READS);
+}
+
 /* How many of n bytes this write shall take: 1 to n; 0 with errno if it shall fail. n > 0. */
 static size_t room_for(int fd, size_t n)
 {
+    if (write_fails(fd)) {
+        return 0;
+    }
     if (fd == STDERR_FILENO || (!short_max && !space_limited)) {
         return n;
     }
@@ -343,12 +406,22 @@ EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 
 EXPORT ssize_t read(int fd, void *data, size_t n)
 {
-    return interrupted(fd) ? -1 : NEXT(read, fd, data, n);
+    return interrupted(fd) || read_fails(fd) ? -1 : NEXT(read, fd, data, n);
 }
 
 EXPORT ssize_t readv(int fd, const struct iovec *v, int n)
 {
-    return interrupted(fd) ? -1 : NEXT(readv, fd, v, n);
+    return interrupted(fd) || read_fails(fd) ? -1 : NEXT(readv, fd, v, n);
+}
+
+EXPORT ssize_t pread(int fd, void *data, size_t n, off_t at)
+{
+    return read_fails(fd) ? -1 : NEXT(pread, fd, data, n, at);
+}
+
+EXPORT ssize_t pread64(int fd, void *data, size_t n, off64_t at)
+{
+    return read_fails(fd) ? -1 : NEXT(pread64, fd, data, n, at);
 }
 
 EXPORT ssize_t recv(int fd, void *data, size_t n, int flags)
@@ -387,31 +460,74 @@ static mode_t mode_of(va_list ap)
     return (mode_t)va_arg(ap, unsigned);
 }
 
-#define OPEN(name, ...)                                            \
+static int remember(int fd, bool relative)
+{
+    if (fd >= 0 && (size_t)fd < sizeof in_folder / sizeof *in_folder) {
+        atomic_store_explicit(&in_folder[fd], relative, memory_order_relaxed);
+    }
+    return fd;
+}
+
+static bool open_fails(int flags)
+{
+    return refused(R_OPEN) || ((flags & O_CREAT) != 0 && disk_fails(CONTROL_WRITES));
+}
+
+#define OPEN(name, relative, ...)                                  \
     va_list ap;                                                    \
     va_start(ap, flags);                                           \
     mode_t mode = flags & (O_CREAT | O_TMPFILE) ? mode_of(ap) : 0; \
     va_end(ap);                                                    \
-    return refused(R_OPEN) ? -1 : NEXT(name, __VA_ARGS__, flags, mode)
+    return open_fails(flags) ? -1 : remember(NEXT(name, __VA_ARGS__, flags, mode), relative)
 
 EXPORT int open(const char *path, int flags, ...)
 {
-    OPEN(open, path);
+    OPEN(open, false, path);
 }
 
 EXPORT int open64(const char *path, int flags, ...)
 {
-    OPEN(open64, path);
+    OPEN(open64, false, path);
 }
 
 EXPORT int openat(int folder, const char *path, int flags, ...)
 {
-    OPEN(openat, folder, path);
+    OPEN(openat, folder != AT_FDCWD, folder, path);
 }
 
 EXPORT int openat64(int folder, const char *path, int flags, ...)
 {
-    OPEN(openat64, folder, path);
+    OPEN(openat64, folder != AT_FDCWD, folder, path);
+}
+
+EXPORT int fsync(int fd)
+{
+    return write_fails(fd) ? -1 : NEXT(fsync, fd);
+}
+
+EXPORT int fdatasync(int fd)
+{
+    return write_fails(fd) ? -1 : NEXT(fdatasync, fd);
+}
+
+EXPORT int ftruncate(int fd, off_t n)
+{
+    return write_fails(fd) ? -1 : NEXT(ftruncate, fd, n);
+}
+
+EXPORT int ftruncate64(int fd, off64_t n)
+{
+    return write_fails(fd) ? -1 : NEXT(ftruncate64, fd, n);
+}
+
+EXPORT int rename(const char *from, const char *to)
+{
+    return disk_fails(CONTROL_WRITES) ? -1 : NEXT(rename, from, to);
+}
+
+EXPORT int renameat(int from_folder, const char *from, int to_folder, const char *to)
+{
+    return disk_fails(CONTROL_WRITES) ? -1 : NEXT(renameat, from_folder, from, to_folder, to);
 }
 
 EXPORT int pipe(int fd[2])
@@ -437,4 +553,52 @@ EXPORT int socket(int domain, int type, int protocol)
 EXPORT pid_t fork(void)
 {
     return refused(R_FORK) ? -1 : NEXT(fork);
+}
+
+/*
+ * The clock
+ */
+static bool is_wall(clockid_t clock)
+{
+    return clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE;
+}
+
+/* What the clock on the wall shall show now, from what it shows. */
+static void jump(struct timespec *t)
+{
+    int64_t by = (int64_t)atomic_load_explicit(&controls[CONTROL_CLOCK_NS], memory_order_relaxed);
+    int64_t ns = t->tv_nsec + by % SECOND_NS;
+    t->tv_sec += by / SECOND_NS + (ns >= SECOND_NS) - (ns < 0);
+    t->tv_nsec = ns - SECOND_NS * ((ns >= SECOND_NS) - (ns < 0));
+}
+
+EXPORT int clock_gettime(clockid_t clock, struct timespec *t)
+{
+    int rc = NEXT(clock_gettime, clock, t);
+    if (rc == 0 && is_wall(clock) && is_asked(CONTROL_CLOCK_NS)) {
+        jump(t);
+    }
+    return rc;
+}
+
+EXPORT int gettimeofday(struct timeval *restrict t, void *restrict zone)
+{
+    struct timespec now;
+    if (zone || !is_asked(CONTROL_CLOCK_NS)) {
+        return NEXT(gettimeofday, t, zone);
+    }
+    clock_gettime(CLOCK_REALTIME, &now);
+    t->tv_sec = now.tv_sec;
+    t->tv_usec = now.tv_nsec / 1000;
+    return 0;
+}
+
+EXPORT time_t time(time_t *out)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (out) {
+        *out = now.tv_sec;
+    }
+    return now.tv_sec;
 }

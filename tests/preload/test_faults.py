@@ -11,7 +11,7 @@ LIBRARY = None
 
 
 def run(code, **env):
-    """What code printed in a Python with the faults, and the counts (short, eintr, refused, nospc)."""
+    """What code printed in a Python with the faults, and the counts (short, eintr, refused, nospc, by control)."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "counts")
         full = {**os.environ, "LD_PRELOAD": LIBRARY, "HEARTH_FAULT_COUNTS": path, "FOLDER": folder,
@@ -21,7 +21,7 @@ def run(code, **env):
                               env=full, stdout=subprocess.PIPE, check=False)
         assert done.returncode == 0, done
         with open(path, "rb") as f:
-            counts = struct.unpack("<4Q", f.read(32))
+            counts = struct.unpack("<5Q", f.read(40))
     return done.stdout.decode(), counts
 
 
@@ -49,6 +49,12 @@ def attempt(f, *args):
         return "ok"
     except OSError as e:
         return errno.errorcode[e.errno]
+"""
+
+CONTROL = """
+import mmap, struct
+shown = mmap.mmap(os.open(os.environ["HEARTH_FAULT_CONTROL"], os.O_RDWR), 64)
+def put(i, value): shown[8 * i:8 * i + 8] = struct.pack("<q", value)
 """
 
 
@@ -104,6 +110,41 @@ class Faults(unittest.TestCase):
         out, counts = run(TRY + code, SPACE="5")
         self.assertEqual(out, "3 2 ENOSPC 12\n")
         self.assertEqual(counts[3], 1)
+
+    def test_control_disk(self):
+        """What the process itself writes into the file counts from then on, and stops to."""
+        code = CONTROL + ("at = os.environ['FOLDER']; folder = os.open(at, os.O_RDONLY)\n"
+                          "path, flags = at + '/f', os.O_RDWR | os.O_CREAT\n"
+                          "fd = os.open(path, flags); os.write(fd, b'abc'); below = os.open('f', os.O_RDWR, dir_fd=folder)\n"
+                          "def tried(): return [attempt(*what) for what in ((os.write, fd, b'd'), (os.pwrite, fd, b'd', 0), (os.fsync, fd),\n"
+                          "    (os.ftruncate, fd, 3), (os.open, at + '/g', flags), (os.rename, path, path), (os.pread, fd, 1, 0),\n"
+                          "    (os.pread, below, 1, 0), (os.read, below, 1), (os.write, pipe, b'x'))]\n"
+                          "pipe = os.pipe()[1]; seen = [tried()]\n"
+                          "for writes, reads in ((errno.ENOSPC, 0), (0, errno.EIO), (0, 0)):\n"
+                          "    put(0, writes); put(1, reads); seen.append(tried())\n"
+                          "for x in seen: os.write(1, (' '.join(x) + '\\n').encode())\n")
+        with tempfile.NamedTemporaryFile() as f:
+            out, counts = run(TRY + code, CONTROL=f.name)
+        fine = " ".join(["ok"] * 10)
+        self.assertEqual(out.splitlines(), [fine, " ".join(["ENOSPC"] * 6 + ["ok"] * 4),
+                                            " ".join(["ok"] * 7 + ["EIO"] * 2 + ["ok"]), fine])
+        self.assertEqual(counts[4], 8)
+
+    def test_control_clock(self):
+        """Hours forwards and backwards, with the fraction of a second; the other clock does not notice."""
+        for hours in 5, -5, 0.5 / 3600, -0.25 / 3600:
+            code = CONTROL + ("import time\n"
+                              "def now(): return time.time(), time.clock_gettime(5), time.monotonic()  # 5: COARSE\n"
+                              f"before = now(); put(2, {int(hours * 3600 * 1e9)}); after = now()\n"
+                              "put(2, 0); end = now(); print(*before, *after, *end)\n")
+            with tempfile.NamedTemporaryFile() as f:
+                out, _ = run(code, CONTROL=f.name)
+            times = [float(x) for x in out.split()]
+            passed = times[8] - times[2] + 0.02  # in all, seen from the other clock; coarse ones lag by a tick
+            for i in range(2):
+                self.assertTrue(-0.02 <= times[3 + i] - times[i] - hours * 3600 <= passed, (hours, times))
+                self.assertTrue(-0.02 <= times[6 + i] - times[i] <= passed, (hours, times))
+            self.assertTrue(0 <= times[5] - times[2] <= passed)
 
     def test_in(self):
         out, _ = run(TRY + "print(attempt(os.pipe))", REFUSE="pipe", IN="here")

@@ -35,6 +35,10 @@ void heard_keep(ivec *out, const sampler_out *probs)
 static void on_token(void *ctx, const gen_token *t)
 {
     heard *h = ctx;
+    if (t->again && h->probs_had) {
+        must(ivec_append(&h->probs, h->probs_had + h->ids.len * ASK_PROBS, ASK_PROBS));
+    }
+    h->n_again += t->again;
     must(ivec_push(&h->ids, t->token));
     must(buf_append(&h->text, t->text, t->text_len));
     must(ivec_push(&h->text_at, (int32_t)h->text.len));

@@ -20,16 +20,19 @@
 typedef struct heard {
     /* What it does inside the token call. */
     sequence *seq;
-    size_t cancel_at;     /* seq_cancel in the n-th; 0 = never */
-    size_t hold_at;       /* seq_hold likewise */
+    size_t cancel_at; /* seq_cancel in the n-th; 0 = never */
+    size_t hold_at;   /* seq_hold likewise */
+    const int32_t
+        *probs_had; /* of tokens that it had elsewhere, [n][ASK_PROBS]: nobody tells them again. Or NULL */
     const int32_t *force; /* GEN_BEGINS: the reply is these */
     size_t n_force;
     /* What it heard. */
     ivec ids;
-    ivec probs;   /* [ids][ASK_PROBS]: id and bits of what was chosen and of each alternative */
-    ivec text_at; /* length of the text after each token */
-    ivec said;    /* of a prompt that is scored: as probs, [n_prompt - 1] */
-    buf text;     /* the tail included */
+    size_t n_again; /* of them: were had elsewhere */
+    ivec probs;     /* [ids][ASK_PROBS]: id and bits of what was chosen and of each alternative */
+    ivec text_at;   /* length of the text after each token */
+    ivec said;      /* of a prompt that is scored: as probs, [n_prompt - 1] */
+    buf text;       /* the tail included */
     bool over, failed;
     gen_result result; /* pointers in it are dead */
     char error[200];

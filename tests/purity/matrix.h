@@ -118,8 +118,17 @@
     X(low_priority, "others that came later go first", .cfg.max_sequences = 2)                              \
     X(high_priority, "it goes before others that came earlier", .cfg.max_sequences = 2)                     \
     X(behind_long, "a long prompt is in its middle when it comes", .cfg.max_step_ns = 60 * PURITY_ROW_NS)   \
+    X(limit_low, "one page may be in use: it goes beyond that, alone")                                      \
+    X(limit_moves, "the limit of pages falls and rises beside one that began before")                       \
     X(scored, "its own prompt wants logits of every row")                                                   \
-    X(said_again, "what was said is scored as a prompt")
+    X(said_again, "what was said is scored as a prompt")                                                    \
+    X(resumed_cold, "it began in another engine, of another set, threads and chunk; here nothing is known") \
+    X(resumed_here, "it began in this engine, and all of it is there", .pages = true)                       \
+    X(resumed_disk, "it began in another engine, whose pages are on disk", .pages = true)                   \
+    X(resumed_beside, "it began elsewhere, and goes on beside others that prefill and decode")              \
+    X(resumed_session, "it began elsewhere, and goes on in a session that has had the turn before")         \
+    X(resumed_parked, "it began elsewhere, and is preempted when it goes on", .beside_pages = 3)            \
+    X(resumed_twice, "it went on once, and is broken off again")
 
 #define PURITY_PARK_BYTES ((size_t)1 << 30)
 #define PURITY_ROW_NS \
@@ -142,6 +151,7 @@ typedef enum purity_axis {
 #define PURITY_N_NEW      12 /* tokens of a reply */
 #define PURITY_HOLD_AT \
     3 /* tokens said when a way does something to the reply; before every end but a natural one */
+#define PURITY_MOST_HAD 4 /* the same, tokens that a reply had when it is resumed: from 1 on */
 
 typedef struct purity_case {
     uint8_t at[N_AXES]; /* index of the value on each axis */

@@ -98,8 +98,12 @@ static void submit_tested(scene *s, session *in, int32_t priority)
         r.prompt_logprobs = SAMPLER_MAX_TOP_LOGPROBS;
         r.sink.prompt_probs = on_prompt_probs;
     }
+    r.resumed = s->reference->ids.data;
+    r.n_resumed = s->n_had;
+    s->got.probs_had = matrix_is_quiet(&s->judged) ? NULL : s->reference->probs.data;
     ask_end(&r, &s->got, &s->judged, s->reference, &s->stop_id);
     submit(s, &r, &s->got);
+    expect(s, s->got.n_again == s->n_had, "it was not heard again");
 }
 
 void tested(scene *s, session *in)
@@ -224,6 +228,46 @@ void restart(scene *s, const char *store_dir, const store_seam *seam)
     s->cfg.store_dir = store_dir;
     s->cfg.seam = seam;
     place_open(&s->p, matrix_model(&s->judged), &s->how, &s->cfg);
+}
+
+size_t tokens_had(const scene *s)
+{
+    return 1 + (size_t)(s->judged.at[AXIS_CHUNK] + s->judged.at[AXIS_THREADS]) % PURITY_MOST_HAD;
+}
+
+void began_elsewhere(scene *s, size_t n_tokens, const char *store_dir, const store_seam *seam)
+{
+    const place_way how = {.set = another_set(&s->judged),
+                           .kv = matrix_kv(&s->judged),
+                           .threads = s->how.threads == 1 ? 3 : 1,
+                           .chunk = 37};
+    place_config cfg = place_config_default();
+    const char *why;
+    place p;
+    heard h = {.cancel_at = n_tokens};
+    err e;
+    cfg.store_dir = store_dir;
+    cfg.seam = seam;
+    place_open(&p, matrix_model(&s->judged), &how, &cfg);
+    gen_request r = ask_request(&s->q, &h);
+    if (!expect(s, engine_submit(p.en, &r, &h.seq, &e) == ST_OK, e.msg)) {
+        h.over = true;
+    }
+    for (size_t i = 0; !h.over && i < MAX_STEPS; i++) {
+        if (!engine_step(p.en)) {
+            (void)usleep(500); /* it waits for the disk */
+        }
+    }
+    bool same = h.over && h.ids.len >= n_tokens &&
+                memcmp(h.ids.data, s->reference->ids.data, n_tokens * sizeof(int32_t)) == 0;
+    expect(s, same, "it began in another way elsewhere");
+    if (p.kept) {
+        store_flush(p.kept);
+    }
+    if (!place_close(&p, &why)) {
+        expect(s, false, why);
+    }
+    heard_release(&h);
 }
 
 const char *run_case(const purity_case *drawn)

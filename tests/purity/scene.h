@@ -27,6 +27,7 @@ typedef struct scene {
     size_t n_sessions;
     int32_t stop_id;
     bool scored;   /* the request asks about its prompt, too */
+    size_t n_had;  /* tokens that its reply had elsewhere */
     char why[200]; /* "" while all is as it should be */
 } scene;
 
@@ -53,6 +54,11 @@ session *open_session(scene *s); /* closed by run_case */
 /* Its place ends, and another of the same kind begins, with what the store of that folder has. run_case removes the folder; the seam
  * stays until then. */
 void restart(scene *s, const char *store_dir, const store_seam *seam);
+/* The request, broken off after so many tokens, in a place of another kind that has that store (NULL: none), which must say what the
+ * reference says. */
+void began_elsewhere(scene *s, size_t n_tokens, const char *store_dir, const store_seam *seam);
+/* 1 … PURITY_MOST_HAD, by the case. */
+size_t tokens_had(const scene *s);
 /* Another set than the case's: the reference set only where there is nothing else. */
 kern_set another_set(const purity_case *c);
 

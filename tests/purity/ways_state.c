@@ -300,6 +300,36 @@ void run_parked_twice(scene *s)
     expect(s, s->got.result.preemptions == 2, "not preempted twice");
 }
 
+void run_limit_low(scene *s)
+{
+    engine_set_page_limit(s->p.en, 1);
+    tested(s, NULL);
+    until_said(s, &s->got, PURITY_HOLD_AT);
+    bool beyond = s->q.n_prompt + PURITY_HOLD_AT > PAGE;
+    expect(s, s->got.over || !beyond || stats_of(s).pages_total > 1, "it did not go beyond the limit");
+    until_over(s, &s->got);
+    step(s, 1);
+    expect(s, stats_of(s).pages_total == 1 && stats_of(s).pages_cached <= 1, "it gave nothing back");
+    expect(s, stats_of(s).preemptions == 0, "it was preempted");
+}
+
+/* It falls where only the elder fits, and rises again, over and over; the elder is never the one that gives way. */
+void run_limit_moves(scene *s)
+{
+    heard *by = submit_other(s, &(other){.n_prompt = 40, .n_new = 200});
+    until_said(s, by, 1);
+    tested(s, NULL);
+    for (size_t i = 0; !s->got.over && i < 4000; i++) {
+        engine_set_page_limit(s->p.en, i % 8 < 4 || by->over ? SIZE_MAX : 1);
+        step(s, 1);
+    }
+    until_over(s, &s->got);
+    expect(s, s->got.result.preemptions > 0 || s->got.result.n_ids < 4, "it was not preempted");
+    engine_set_page_limit(s->p.en, SIZE_MAX);
+    until_over(s, by);
+    expect(s, by->result.preemptions == 0, "the elder gave way");
+}
+
 void run_scored(scene *s)
 {
     s->scored = true;
@@ -327,4 +357,71 @@ void run_said_again(scene *s)
     tested(s, NULL); /* and with what the scored prompt has left */
     until_over(s, &s->got);
     expect(s, (size_t)s->got.result.reused_tokens == offered(n - 1), "not as many tokens reused");
+}
+
+/* The case's request goes on behind the tokens that it had. */
+static void goes_on(scene *s, session *in)
+{
+    s->n_had = tokens_had(s);
+    tested(s, in);
+    until_over(s, &s->got);
+}
+
+void run_resumed_cold(scene *s)
+{
+    began_elsewhere(s, tokens_had(s), NULL, NULL);
+    goes_on(s, NULL);
+    expect(s, s->got.result.reused_tokens == 0, "something was reused");
+    expect(s, stats_of(s).tokens_recomputed == s->n_had - 1, "its own tokens were not computed again");
+}
+
+void run_resumed_here(scene *s)
+{
+    heard *h = submit_other(s, &(other){.prompt = s->q.prompt,
+                                        .n_prompt = s->q.n_prompt,
+                                        .n_new = (int32_t)tokens_had(s),
+                                        .force = s->reference->ids.data,
+                                        .n_force = tokens_had(s)});
+    until_over(s, h);
+    goes_on(s, NULL);
+    expect(s, (size_t)s->got.result.reused_tokens == s->q.n_prompt, "its prompt was computed again");
+    expect(s, stats_of(s).tokens_recomputed == 0, "its own tokens were computed again");
+    expect(s, stats_of(s).tokens_restored == s->n_had - 1, "its own tokens were not found");
+}
+
+void run_resumed_beside(scene *s)
+{
+    heard *h = submit_other(s, &(other){.n_prompt = 33, .n_new = 100});
+    until_said(s, h, 4);
+    submit_other(s, &(other){.n_prompt = 200, .n_new = 100});
+    goes_on(s, NULL);
+    expect(s, h->ids.len > 4, "the neighbour did not go on");
+}
+
+void run_resumed_session(scene *s)
+{
+    session *in = first_turn(s);
+    goes_on(s, in);
+    expect(s, s->got.result.reset == RESET_EXACT_PREFIX, reset_reason_name(s->got.result.reset));
+    expect(s, (size_t)s->got.result.reused_tokens == s->q.n_turn + s->q.n_reply, "not as many tokens reused");
+}
+
+void run_resumed_parked(scene *s)
+{
+    s->n_had = PURITY_HOLD_AT;
+    preempted(s, NULL, s->n_had + 1);
+}
+
+void run_resumed_twice(scene *s)
+{
+    s->n_had = 1;
+    tested(s, NULL);
+    until_said(s, &s->got, PURITY_HOLD_AT);
+    cancel(&s->got);
+    until_over(s, &s->got);
+    expect(s, s->got.ids.len >= PURITY_HOLD_AT, "it did not go on");
+    heard_release(&s->got);
+    s->n_had = PURITY_HOLD_AT;
+    tested(s, NULL);
+    until_over(s, &s->got);
 }

@@ -293,3 +293,18 @@ void run_disk_stuck(scene *s)
         step(s, 1); /* what is read for nobody comes in */
     }
 }
+
+/* The pages of prompt and reply that the engine which began it had computed. */
+void run_resumed_disk(scene *s)
+{
+    disk *d = disk_open();
+    s->n_had = tokens_had(s);
+    began_elsewhere(s, s->n_had, d->dir, &d->seam);
+    restart(s, d->dir, &d->seam);
+    tested(s, NULL);
+    until_over(s, &s->got);
+    size_t computed = s->q.n_prompt + s->n_had - 1; /* the last one was said, and cut */
+    expect(s, stats_of(s).tokens_fetched == whole(computed), "not as many tokens read from disk");
+    expect(s, stats_of(s).tokens_prefilled + stats_of(s).tokens_recomputed == computed - whole(computed),
+           "more was computed again");
+}

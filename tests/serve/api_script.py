@@ -43,7 +43,7 @@ class Answers(Shared):
         status, _, body = self.d.ask("GET", "/v1/models")
         self.assertEqual((status, body["object"], [m["id"] for m in body["data"]]), (200, "list", ["stub"]))
         one = body["data"][0]
-        self.assertEqual((one["object"], one["hearth"]["context_length"], one["hearth"]["status"]), ("model", 64, "ready"))
+        self.assertEqual((one["object"], one["hearth"]["context_length"], one["hearth"]["status"]), ("model", 4096, "ready"))
         self.assertEqual(one["hearth"]["sampling"]["temperature"], 1)
         self.assertEqual(self.d.ask("GET", "/v1/models/stub")[2], one)
         self.assertEqual(self.d.ask("GET", "/v1/models/stu")[2]["error"]["code"], "model_not_found")

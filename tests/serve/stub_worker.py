@@ -17,12 +17,17 @@ Every line it reads is appended to the file SEEN. MODEs:
   no_counters                   leaves the status page alone
   op_gate                       ops on sessions but get wait until there is a file "gate" beside SEEN
   op_nonsense                   ops on sessions but get and close are answered by {"text"}
-  digest HEX                    what its model file is
+  batch                         a step is of all requests that run
+  digest X                      the model's digest is X or, if X is a path, what is in that file
   advice                        its model says how to sample it (one number of it is none)
+
+A request with `resume` is carried out without a word or a deed up to the last of its ids, and goes on from there: a death
+comes again, then. A step is the request that dies, breaks the protocol or stands still, and stands on the status page.
 
 A prompt (of a chat: the last message) is a list of words, carried out in order, a cancel or pause is looked at between them:
   say TEXT, length (ends with it), many N BYTES (N tokens of BYTES letters), request (says its own request line)
   think TEXT                    reasoning (of a chat, as are the next)
+  open TEXT                     text without an id
   call NAME, args TEXT          a call begins; a part of its arguments
   called, withdraw              it is complete; it was none
   wait SECONDS, gate            goes on then, or when there is a file "gate" beside SEEN, for a test that must do something first
@@ -32,16 +37,21 @@ A prompt (of a chat: the last message) is a list of words, carried out in order,
   hang, ignore                  until it is cancelled; from now on cancels are ignored
   late N                        when cancelled it says N tokens before its done frame
   die, kill, freeze             exit status 3; SIGSEGV; SIGSTOP, all of them to the whole worker
+  signal N                      that signal
+  once WORD …                   WORD, for this request and in the first worker only
+  dies N                        SIGKILL after its N-th frame in the first worker, the accepted one included (before anything is said)
+  names ID …;                   these stand on the status page from now on, whatever else does; "prepares ID", "attends ID": there
   still, move                   no counter moves any more; they move again
   error CODE                    ends with an error
   other ID                      a piece for that id
   garbage, stray, never, no_id, error_no_id, ready, accept, answer, attach, close
                                 bad JSON; a done too many; an id never sent; a piece and an error without id; a second
-                                ready and accepted frame; the answer of an op; an attachment; closes its stdout
-Text of the ops: tokenize gives an id for each word (its length), "wait SECONDS" or "gate" first waits; detokenize prints
+                                ready and accepted frame; the answer of an op; an attachment; closes its stdout and stays
+Text of the ops: "die" and "once die" are as above. tokenize gives an id for each word (its length), "wait SECONDS" or "gate" first waits; detokenize prints
 the ids; render prints its own request line. A session is its number of tokens: 7 and those said, of its last turn; a turn
 that is cancelled or has an error leaves it dirty. An export of N tokens from F on is the line "F N" and KIB bytes for each.
 """
+import ctypes
 import fcntl
 import json
 import mmap
@@ -54,8 +64,30 @@ import time
 
 TICK, PHASE, LOADED, LOAD_TOTAL, PID, PREFILLED, GENERATED, LANES, LIVE, PAGES, USED = 1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12
 QUEUED, RUNNING, DONE, FAILED, CANCELLED, LINES, OUTPUT = 13, 14, 15, 16, 17, 18, 19
+PREPARING, ATTENDED, STEP_SEQ, N_ROWS, STEP = 28, 29, 30, 31, 32
 VOCABULARY = 100
+DIGEST = "ab" * 32  # of every prompt
+DEEDS = ("wait", "gate", "hang", "die", "kill", "freeze", "signal", "garbage", "never", "other", "no_id", "error_no_id", "ready", "accept",
+         "answer", "attach", "close", "progress", "once", "still", "move")
+DEADLY = ("die", "kill", "freeze", "signal", "garbage", "never", "other", "no_id", "error_no_id", "ready", "accept", "answer", "attach",
+          "close", "still")
 lock = threading.Lock()
+
+
+def id_hash(name):
+    """As status_page_id_hash."""
+    xxh = ctypes.CDLL("libxxhash.so.0").XXH3_64bits
+    xxh.restype = ctypes.c_uint64
+    return xxh(name.encode(), ctypes.c_size_t(len(name.encode()))) or 1
+
+
+def is_first(what):
+    """Whether this is done for the first time, by any worker."""
+    try:
+        os.close(os.open(os.path.join(os.path.dirname(sys.argv[1]), "once-" + what), os.O_CREAT | os.O_EXCL))
+        return True
+    except FileExistsError:
+        return False
 
 
 class Page:
@@ -70,6 +102,15 @@ class Page:
 
     def set(self, row, value):
         struct.pack_into("<Q", self.map, 8 * row, value)
+
+    def step(self, names):
+        """Before each: the requests in it."""
+        self.set(STEP_SEQ, 1)
+        for i, name in enumerate(names):
+            self.set(STEP + 2 * i, id_hash(name))
+            self.set(STEP + 2 * i + 1, 0)
+        self.set(N_ROWS, len(names))
+        self.set(STEP_SEQ, 2)
 
     def add(self, row, n=1):
         if not self.still or row not in (TICK, LOADED, PREFILLED, GENERATED, LINES, OUTPUT):
@@ -90,11 +131,15 @@ def raw(text):
         os.write(1, text)
 
 
+def digest_of(word):
+    return open(word).read() if "/" in word else word
+
+
 def ready_frame(lanes):
     return {"ready": True, "max_sessions": lanes, "max_named_sessions": lanes - 1, "supports_cancel": False, "protocol": 2,
-            "pid": os.getpid(), "model": {"name": "stub", "arch": "stub", "quant": "Q8_0", "params": 12, "context_length": 64,
+            "pid": os.getpid(), "model": {"name": "stub", "arch": "stub", "quant": "Q8_0", "params": 12, "context_length": 4096,
+                                          **({"digest": digest_of(sys.argv[sys.argv.index("digest") + 1])} if "digest" in sys.argv else {}),
                                           "vocab_size": VOCABULARY, "modalities": ["text"], "capabilities": ["generate"],
-                                          **({"digest": sys.argv[sys.argv.index("digest") + 1]} if "digest" in sys.argv else {}),
                                           **({"sampling": {"temperature": 0.7, "top_k": 40, "top_p": 5}} if "advice" in sys.argv else {})},
             "kernels": "ref", "kv_pages": 2, "later_field": {"a": [1]}}
 
@@ -110,9 +155,20 @@ class Request:
         self.prompt_tokens, self.cached, self.strays = 7, 3, 0
         self.calls, self.n_called, self.n_thought = 0, 0, 0
         self.session = request.get("session_id")
+        self.resume = request.get("resume")
+        self.n_told = len(self.resume["ids"]) if self.resume else 0
+        self.n_frames, self.dies, self.named = 0, 0, False
 
     def put(self, frame):
         put({"id": self.id, **frame} if self.id is not None else frame)
+        self.n_frames += 1
+        if self.n_frames == self.dies and is_first("dies-" + self.id):
+            os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(PATIENCE)
+
+    def show_step(self):
+        if not self.named:
+            page.step(list(running) if "batch" in sys.argv else [self.id])
 
     def words(self):
         r = self.request
@@ -132,8 +188,10 @@ class Request:
 
     def accepted(self):
         if self.id is not None:
-            self.put({"accepted": {"seed": self.request["seed"], "now": self.request.get("now", 1), "prompt_tokens":
-                      self.prompt_tokens, "prompt_digest": "ab" * 32, "cached_prompt_tokens": self.cached}})
+            said = self.resume or self.request
+            self.cached = self.prompt_tokens - 1 if self.resume else self.cached
+            self.put({"accepted": {"seed": said["seed"], "now": said.get("now", 1), "prompt_tokens":
+                      self.prompt_tokens, "prompt_digest": DIGEST, "cached_prompt_tokens": self.cached}})
 
     def call(self, **more):
         self.delta({"tool_call": {"index": self.calls - 1, "arguments_delta": "", **more}})
@@ -146,6 +204,9 @@ class Request:
             pass
         token_id = self.n % VOCABULARY
         self.n += 1
+        if self.n <= self.n_told:
+            assert self.resume["ids"][self.n - 1] == token_id, self.resume
+            return
         page.add(GENERATED)
         if self.id is None:
             put({"token": text})
@@ -158,6 +219,10 @@ class Request:
             frame["logprobs"] = [{"id": token_id, "logprob": -0.5, "text": text, "top": top}]
         self.put(frame)
 
+    def open(self, text):
+        if self.n >= self.n_told:
+            self.put({**({"delta": {"content": text}} if "messages" in self.request else {"token": text}), "ids": []})
+
     def done(self):
         cancelled = self.stopped()
         if cancelled:
@@ -169,7 +234,7 @@ class Request:
         frame = {"done": True, "prompt_tokens": self.prompt_tokens, "completion_tokens": self.n, "finish_reason": self.finish,
                  "reused_prompt_tokens": self.cached, "prefilled_prompt_tokens": self.prompt_tokens - self.cached,
                  "session_reset_reason": "new", "prefill_ms": 1.5, "decode_ms": 2, "total_ms": 4, "prefill_tok_s": 0,
-                 "decode_tok_s": 0, "seed": self.request["seed"],
+                 "decode_tok_s": 0, "seed": (self.resume or self.request)["seed"],
                  "reason": "cancelled" if cancelled else self.reason or self.finish}
         if cancelled:
             frame["cancelled"] = True
@@ -200,6 +265,11 @@ class Request:
         if words[:1] == ["cached"]:
             self.prompt_tokens, self.cached = int(words[1]), int(words[2])
             words = words[3:]
+        if words[:1] == ["dies"]:
+            self.dies, words = int(words[1]), words[2:]
+        if self.resume and self.resume["prompt_digest"] != DIGEST:
+            self.error("resume_mismatch")
+            return
         self.accepted()
         while words and not self.stopped():
             word = words.pop(0)
@@ -211,7 +281,25 @@ class Request:
             self.done()
 
     def step(self, word, words):
-        if word == "say":
+        if word in DEEDS and self.n < self.n_told:  # it has been done
+            skip(word, words)
+            return
+        if word in DEADLY:
+            self.show_step()
+        if word == "once":
+            if is_first(self.id):
+                self.step(words.pop(0), words)
+            else:
+                skip(words.pop(0), words)
+        elif word == "names":
+            self.named = True
+            page.step(list(iter(lambda: words.pop(0), ";")))
+        elif word in ("prepares", "attends"):
+            self.named = True
+            page.set(PREPARING if word == "prepares" else ATTENDED, id_hash(words.pop(0)))
+        elif word == "open":
+            self.open(words.pop(0) + " ")
+        elif word == "say":
             self.token(words.pop(0) + " ")
         elif word == "think":
             self.n_thought += 1
@@ -253,9 +341,9 @@ class Request:
             self.late = int(words.pop(0))
         elif word == "die":
             os._exit(3)
-        elif word == "kill":
-            os.kill(os.getpid(), signal.SIGSEGV)
-            time.sleep(0.5)  # it reaches this thread a little later
+        elif word in ("kill", "signal"):
+            os.kill(os.getpid(), signal.SIGSEGV if word == "kill" else int(words.pop(0)))
+            time.sleep(PATIENCE)  # it reaches this thread a little later
         elif word == "freeze":
             os.kill(os.getpid(), signal.SIGSTOP)
             time.sleep(0.5)
@@ -284,6 +372,17 @@ class Request:
             raw(b"abc")
         elif word == "close":
             os.close(1)
+            time.sleep(PATIENCE)
+
+
+def skip(word, words):
+    """What belongs to a word that is not carried out."""
+    if word == "names":
+        del words[:words.index(";") + 1]
+    elif word == "once":
+        skip(words.pop(0), words)
+    elif word in ("wait", "signal", "other", "progress", "prepares", "attends"):
+        words.pop(0)
 
 
 KIB = 1024
@@ -363,6 +462,10 @@ def session_op(request, data):
 
 def answer_op(request, data):
     op, reply = request["op"], {"id": request["id"]}
+    words = request.get("text", "").split()
+    if words[-1:] == ["die"] and (words[:1] == ["die"] or is_first(request["id"])):
+        page.set(PREPARING, id_hash(request["id"]))
+        os._exit(3)
     if op == "tokenize":
         words = request["text"].split()
         if words[:1] == ["wait"]:
@@ -394,7 +497,7 @@ def answer_op(request, data):
 
 class Worker:
     def __init__(self, modes):
-        self.modes, self.running, self.draining = modes, {}, False
+        self.modes, self.running, self.draining = modes, running, False
         self.changed = threading.Condition()
 
     def has(self, mode):
@@ -506,7 +609,8 @@ class Worker:
 
 STATS = ("lanes", "lanes_live", "sessions", "pages_total", "pages_used", "queued", "running", "steps", "tokens_prefilled",
          "tokens_generated", "tokens_reused", "requests_done", "requests_failed", "requests_cancelled")
-sessions = {}
+PATIENCE = 60
+sessions, running = {}, {}
 page = Page("no_counters" not in sys.argv)
 gate = os.path.join(os.path.dirname(sys.argv[1]), "gate")
 try:

@@ -24,7 +24,7 @@
 struct http_conn {
     int n_answers; /* complete ones */
     int status;
-    bool streaming;
+    bool streaming, cut;
     char out[MAX_OUT]; /* the body, or all events */
     size_t len;
     void (*gone)(void *ctx);
@@ -86,6 +86,13 @@ void http_conn_stream_end(http_conn *c)
 {
     assert_true(c->streaming);
     c->n_answers++;
+}
+
+void http_conn_stream_cut(http_conn *c)
+{
+    assert_true(c->streaming);
+    c->n_answers++;
+    c->cut = true;
 }
 
 /*
@@ -690,6 +697,8 @@ static void test_no_memory(void **state)
                 assert_string_equal(b.conn.out, want.out);
             } else {
                 assert_true(b.conn.streaming || b.conn.status == 503);
+                /* it says so, or its connection does */
+                assert_true(!b.conn.streaming || b.conn.cut || strstr(b.conn.out, "\"error\"") != NULL);
             }
             assert_true(looks_whole || !all_there);
             close_bench(&b, 1);

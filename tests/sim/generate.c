@@ -226,6 +226,7 @@ static void make_request(dice *d, theme t, const sim_config *c, const sim_reques
     }
     make_cuts(d, t, c, r);
     r->fail_submit = once_in(d, t == THEME_FAULTS ? 4 : 30) ? pick(d, 1, 14) : 0;
+    r->had = once_in(d, 5) ? pick(d, 1, once_in(d, 3) ? 100 : 12) : 0;
 }
 
 static void make_event(dice *d, theme t, const scenario *s, sim_event *v)

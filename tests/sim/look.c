@@ -25,7 +25,7 @@ static void look_at(world *w, bool after)
         at->n_generated = l->n_ids;
         at->n_preempted = s->n_preempted;
         at->n_pages = s->kv ? s->kv->n_pages + s->promised_pages : 0;
-        at->n_reused = s->reused;
+        at->n_found = s->n_known;
         at->fetching = s->fetch_ns != 0 && !s->fetched;
     }
 }
@@ -154,7 +154,8 @@ static void no_more_than_needed(const world *w, size_t n_victims)
         }
         if (was_parked(l)) {
             size_t n_tokens = l->n_prompt + l->before.n_generated;
-            bool for_itself = n_tokens % KV_PAGE_TOKENS == 1 || l->before.n_generated == 0 || was_resumed(l);
+            bool for_itself =
+                n_tokens % KV_PAGE_TOKENS == 1 || l->before.n_generated == l->n_had || was_resumed(l);
             most = for_itself ? SIZE_MAX : l->before.n_pages > most ? l->before.n_pages : most;
         }
     }
@@ -212,11 +213,11 @@ static int64_t rank_of(const world *w, const life *l)
 /* Pages that it needs to come in, at most: one that has come in has found some. */
 static size_t needs(const life *l)
 {
-    size_t reply = l->max_new < GEN_WATERMARK_TOKENS ? l->max_new : GEN_WATERMARK_TOKENS;
-    size_t found = l->now.there  ? l->now.n_reused
-                   : l->in_batch ? (size_t)l->position
-                                 : 0; /* it came and went */
-    return resident_pages_for(l->n_prompt + reply) - found / KV_PAGE_TOKENS;
+    size_t left = l->max_new - l->n_had, reply = left < GEN_WATERMARK_TOKENS ? left : GEN_WATERMARK_TOKENS;
+    size_t found = l->in_batch    ? (size_t)l->position
+                   : l->now.there ? l->now.n_found
+                                  : 0; /* it came and went */
+    return resident_pages_for(l->n_prompt + l->n_had + reply) - found / KV_PAGE_TOKENS;
 }
 
 /* Requests on one session run in the order submitted. */

@@ -15,8 +15,8 @@ import time
 # name, file of src/engine, what stands there (once), what stands there instead
 MUTANTS = [
     # sweeps
-    ("no cancel is swept", "scheduler.c", "if (sequence_cancelled(s) || sequence_overdue(s, now_ns)) {", "if (sequence_overdue(s, now_ns)) {"),
-    ("no deadline is swept", "scheduler.c", "if (sequence_cancelled(s) || sequence_overdue(s, now_ns)) {", "if (sequence_cancelled(s)) {"),
+    ("no cancel is swept", "scheduler.c", "if (sequence_cancelled(s) || sequence_overdue(s, now_ns) ||", "if (sequence_overdue(s, now_ns) ||"),
+    ("no deadline is swept", "scheduler.c", "if (sequence_cancelled(s) || sequence_overdue(s, now_ns) ||", "if (sequence_cancelled(s) ||"),
     ("the parked are not swept", "scheduler.c", "if (s->state == SEQ_TAIL && !s->held) {", "if ((s->state == SEQ_TAIL && !s->held) || s->state == SEQ_PARKED) {"),
     ("the queued are not swept", "scheduler.c", "if (s->state == SEQ_TAIL && !s->held) {", "if ((s->state == SEQ_TAIL && !s->held) || s->state == SEQ_QUEUED) {"),
     ("the held are not swept", "scheduler.c", "if (s->state == SEQ_TAIL && !s->held) {", "if (s->state == SEQ_TAIL || s->held) {"),
@@ -28,7 +28,7 @@ MUTANTS = [
     ("promises of the ended stay", "sequence.c", "    en->promised_pages -= s->promised_pages;\n    if (s->state", "    if (s->state"),
     ("resuming promises nothing", "preempt.c", "    en->promised_pages += s->promised_pages;\n", ""),
     ("taking pages keeps the promise", "sequence.c", "    s->en->promised_pages -= kept;\n", ""),
-    ("the copy of an ended one stays", "sequence.c", "    sequence_drop_image(s);\n    if (s->session) {", "    if (s->session) {"),
+    ("the copy of an ended one stays", "sequence.c", "    sequence_drop_image(s);\n    size_t lacks", "    size_t lacks"),
     ("the copy of a restored one stays", "preempt.c", "        sequence_drop_image(s);\n", ""),
     ("a dropped copy keeps its budget", "park.c", "    p->used_bytes -= image_bytes(img);\n", ""),
     ("an ended one keeps its session", "sequence.c", "    owner->active = NULL;\n", ""),
@@ -45,7 +45,7 @@ MUTANTS = [
     ("resuming makes nobody immune", "preempt.c", "    s->immune_until = sequence_generated(s) + POLICY_IMMUNE_TOKENS;\n", ""),
     ("the longest reply gives way", "policy.c", "a->n_generated < b->n_generated : a->admitted > b->admitted", "a->n_generated > b->n_generated : a->admitted > b->admitted"),
     ("of equal ones the elder gives way", "policy.c", "a->n_generated < b->n_generated : a->admitted > b->admitted", "a->n_generated < b->n_generated : a->admitted < b->admitted"),
-    ("two give way for one shortage", "scheduler.c", "if (preempt_one(en, false, now_ns)) {", "if (preempt_one(en, false, now_ns) && (preempt_one(en, false, now_ns) || true)) {"),
+    ("two give way for one shortage", "scheduler.c", "if (stored_yield(en) || preempt_one(en, false, now_ns)) {", "if (stored_yield(en) || (preempt_one(en, false, now_ns) && (preempt_one(en, false, now_ns) || true))) {"),
     ("who gives way computes all the same", "scheduler.c", "    en->active[pick]->step_rows = 0;\n", ""),
     ("the largest comes back first", "policy.c", "p[i].n_tokens < p[best].n_tokens ||", "p[i].n_tokens > p[best].n_tokens ||"),
     ("a held one comes back", "policy.c", "if (!p[i].held && better) {", "if (better) {"),
@@ -61,7 +61,7 @@ MUTANTS = [
     ("two run on one session", "scheduler.c", "if (!first || s->session->active) {", "if (!first) {"),
     ("a session's requests overtake", "scheduler.c", "if (!first || s->session->active) {", "if (s->session->active) {"),
     ("a dirty session is reused", "session.c", "if (s->dirty) {", "if (0) {"),
-    ("a session keeps what it had", "session.c", "    ivec_reset(&s->ids);\n    (void)ivec_append", "    (void)ivec_append"),
+    ("a session keeps what it had", "session.c", "    ivec_reset(&s->ids);\n    return ivec_append", "    return ivec_append"),
     ("a cold session keeps its tokens", "sequence.c", "if (kept && s->en->cfg.warm) {", "if (kept) {"),
     # what was computed is found again
     ("one token too many is reused", "reuse.c", "kv_tree_match(en->tree, root, prompt, n, n - 1);", "kv_tree_match(en->tree, root, prompt, n, n);"),
@@ -79,15 +79,25 @@ MUTANTS = [
     ("the rows of a page are not copied", "resident.c", "    memcpy(r->addrs[r->n_pages - 1], page, page_pool_page_bytes(pool));\n", ""),
     ("one who ends leaves nothing", "sequence.c", "    leave(s, true);\n    counter_add(s->sealed", "    leave(s, false);\n    counter_add(s->sealed"),
     ("a resumed one has rows that it had not", "reuse.c", "s->history.data, s->history.len, whole);", "s->history.data, s->history.len, s->history.len);"),
-    ("its own prefix is counted as a gain", "scheduler.c", "n += refs == 1 || (refs == 2 && !wanted);", "n += refs <= 2;"),
+    ("its own prefix is counted as a gain", "scheduler.c", "n += refs == 1 || (refs == 2 && !wanted && !en->fetching);", "n += refs <= 2;"),
     ("cached pages are given up for nothing", "scheduler.c", "    while (page_pool_available(en->pages) - en->promised_pages < n_pages) {\n", "    (void)(en->tree && kv_tree_evict(en->tree, 0));\n    while (page_pool_available(en->pages) - en->promised_pages < n_pages) {\n"),
     # what parking must not lose, and who fails
     ("a resumed one begins again", "sequence.c", "if (s->begun) { /* it was parked", "if (0) { /* it was parked"),
-    ("tokens computed again count twice", "sequence.c", "s->prefilled += n - again;", "s->prefilled += n;"),
+    ("tokens computed again count twice", "sequence.c", "within(first, end, known, s->n_prompt);", "within(first, end, 0, s->n_prompt);"),
     ("prompt rows are scored again", "sequence.c", "size_t from = first > s->n_known ? first : s->n_known;", "size_t from = first;"),
     ("all of a failed batch fail", "engine.c", "        run_batch(en, seqs + i, 1);", "        sequence_fail(seqs[i], &e);"),
     ("bad rows are not looked at", "engine.c", "        if (spoiled(en, s)) {", "        if (0) {"),
-    ("the guard does not end a reply", "sequence.c", "c.guard = s->repeated;", ""),
+    # replies that go on
+    ("what it had is told as new", "sequence.c", ".again = true}", ".again = false}"),
+    ("what it had counts as its prompt", "sequence.c", "within(first, end, known, s->n_prompt);", "within(first, end, known, s->n_prompt + s->n_resumed);"),
+    ("what it had is computed again", "reuse.c", "s->session, s->history.data, s->history.len);", "s->session, s->history.data, s->n_prompt);"),
+    ("what it had is reused as its prompt", "sequence.c", "s->reused = o->n_tokens < s->n_prompt ? o->n_tokens : s->n_prompt;", "s->reused = o->n_tokens;"),
+    ("one that is over is computed", "scheduler.c", " || (sequence_over(s) && !s->held)) {", ") {"),
+    ("one that is over ends held", "scheduler.c", "(sequence_over(s) && !s->held)", "sequence_over(s)"),
+    ("one that is over goes on", "sequence.c", "st = last ? seal(s, &c)", "st = last ? ST_OK"),
+    ("a sealed one draws", "sequence.c", "return !is_sealed(s) && s->max_new > 0", "return s->state != SEQ_TAIL && s->max_new > 0"),
+    ("the prompt is scored behind what it had", "sequence.c", "r->prompt_logprobs >= 0 && r->n_resumed == 0) {", "r->prompt_logprobs >= 0) {"),
+    ("the guard does not end a reply", "sequence.c", "c->guard = s->repeated;", ""),
 ]
 
 

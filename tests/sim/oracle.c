@@ -236,6 +236,7 @@ void oracle_answer(const question *q, size_t n, bool ended, int32_t *ids, answer
         ids[i] = d->tokens[d->n_prompt + i];
         tell(&t, q, ids[i], &out->text);
         out->shown[i] = out->text.len;
+        out->n = i + 1;
     }
     out->n_shown = out->text.len;
     if (ended) {

@@ -30,6 +30,7 @@ typedef struct answer {
     finish_causes causes; /* if it is over */
     bool repetition;      /* among them */
     bool stop_cut, repaired;
+    size_t n;                  /* tokens told: as many as were asked for, or all if that is too many */
     size_t n_shown;            /* bytes of text behind the tokens, before what the end releases */
     size_t shown[SIM_MAX_CTX]; /* of them behind token i */
     buf text;                  /* those bytes, and what the end releases */

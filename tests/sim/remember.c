@@ -8,11 +8,17 @@
 #include "engine/engine_int.h"
 #include "sim/world.h"
 
-/* How many tokens of the prompt its session knows, by PROTOCOL 2. */
-static size_t known_to(const memory *m, const int32_t *prompt, size_t n)
+/* What it is submitted with: prompt, and what its reply had elsewhere. */
+static int32_t token_of(const life *l, size_t i)
 {
-    size_t shared = 0;
-    while (shared < m->n && shared < n && m->ids[shared] == prompt[shared]) {
+    return i < l->n_prompt ? l->prompt[i] : l->had[i - l->n_prompt];
+}
+
+/* How many tokens of the prompt its session knows, by PROTOCOL 2. */
+static size_t known_to(const memory *m, const life *l)
+{
+    size_t shared = 0, n = l->n_prompt + l->n_had;
+    while (shared < m->n && shared < n && m->ids[shared] == token_of(l, shared)) {
         shared++;
     }
     if (m->dirty || m->n == 0) {
@@ -30,8 +36,8 @@ static size_t known_to(const memory *m, const int32_t *prompt, size_t n)
 static size_t common(const life *o, size_t n_left, const life *l)
 {
     size_t i = 0;
-    while (i < n_left && i + 1 < l->n_prompt &&
-           l->prompt[i] == (i < o->n_prompt ? o->prompt[i] : o->ids[i - o->n_prompt])) {
+    while (i < n_left && i + 1 < l->n_prompt + l->n_had &&
+           token_of(l, i) == (i < o->n_prompt ? o->prompt[i] : o->ids[i - o->n_prompt])) {
         i++;
     }
     return i;
@@ -43,7 +49,8 @@ static size_t stored_before(const world *w, const life *l)
     size_t most = 0;
     for (uint64_t conv = 0; conv < 3 && w->s->config.store_room > 0 && l->r->space == 0; conv++) {
         size_t i = 0;
-        while (i < (size_t)w->s->config.stored && i + 1 < l->n_prompt && l->prompt[i] == sim_word(conv, i)) {
+        while (i < (size_t)w->s->config.stored && i + 1 < l->n_prompt + l->n_had &&
+               token_of(l, i) == sim_word(conv, i)) {
             i++;
         }
         most = i > most ? i : most;
@@ -70,7 +77,7 @@ static left left_for(const world *w, const life *l)
         bool by_itself =
             o->phase == LIFE_DONE && (o->result.reason == FINISH_STOP || o->result.reason == FINISH_LENGTH);
         x.most = most > x.most ? most : x.most;
-        if (by_itself && o->end_step < l->admit_step && least > x.least) {
+        if (by_itself && !o->cut_short && o->end_step < l->admit_step && least > x.least) {
             x.least = least;
         }
     }
@@ -104,9 +111,9 @@ static void begins(const world *w, life *l)
     const sim_request *r = l->r;
     size_t known = 0, at = (size_t)l->position;
     left x = {0, 0};
-    if (!w->s->config.cold && r->prompt_logprobs < 0) {
+    if (!w->s->config.cold && (r->prompt_logprobs < 0 || l->n_had > 0)) {
         x = left_for(w, l);
-        known = r->session > 0 ? known_to(&w->memories[r->session - 1], l->prompt, l->n_prompt) : 0;
+        known = r->session > 0 ? known_to(&w->memories[r->session - 1], l) : 0;
     }
     bool parked = l->now.n_preempted > 0; /* it begins where it was */
     if (at > x.most || (at < KV_PAGE_TOKENS && at > known && !l->unseen)) {

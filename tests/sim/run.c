@@ -58,20 +58,38 @@ static void add_text(life *l, const char *text, size_t len)
     l->n_text += len;
 }
 
-static void on_token(void *ctx, const gen_token *t)
+static void keep_token(life *l, const gen_token *t)
 {
-    life *l = ctx;
-    size_t who = (size_t)(l - w.lives);
-    if (l->phase != LIFE_RUNS || l->n_ids == SIM_MAX_CTX) {
-        sim_fail("request %zu: a token that may not be", who);
-    }
-    l->cancel_at_last_token = l->cancel_asked;
     l->last_token_ns = w.clock.now_ns;
     add_text(l, t->text, t->text_len);
     l->shown[l->n_ids] = l->n_text;
     l->probs[l->n_ids] = t->probs ? probs_digest(1, t->probs) : 0;
     l->n_probs += t->probs != NULL;
     l->ids[l->n_ids++] = t->token;
+}
+
+/* One that it had elsewhere: while it is submitted, in order, and nothing happens by it. */
+static void on_token_again(life *l, const gen_token *t)
+{
+    if (l->phase != LIFE_WAITS || l->n_ids >= l->n_had || t->token != l->had[l->n_ids] || t->probs) {
+        sim_fail("request %zu: a token is told again that it had not", (size_t)(l - w.lives));
+    }
+    keep_token(l, t);
+}
+
+static void on_token(void *ctx, const gen_token *t)
+{
+    life *l = ctx;
+    size_t who = (size_t)(l - w.lives);
+    if (t->again) {
+        on_token_again(l, t);
+        return;
+    }
+    if (l->phase != LIFE_RUNS || l->n_ids == SIM_MAX_CTX) {
+        sim_fail("request %zu: a token that may not be", who);
+    }
+    l->cancel_at_last_token = l->cancel_asked;
+    keep_token(l, t);
     w.n_generated++;
     if (!w.lives[who].in_batch) {
         sim_fail("request %zu: a token in a step that did not compute it", who);
@@ -102,6 +120,7 @@ static void on_done(void *ctx, const gen_result *r)
     if (r->n_ids != l->n_ids || (l->n_ids && memcmp(r->ids, l->ids, l->n_ids * sizeof *l->ids) != 0)) {
         sim_fail("request %zu: the result has other ids than the tokens", (size_t)(l - w.lives));
     }
+    l->cut_short = l->n_had > 0 && l->n_ids == l->n_had && (!l->in_batch || l->spoilt || l->call_failed);
     l->result = *r;
     strncpy(l->guard, r->guard, sizeof l->guard - 1);
     l->has_labels = r->label_logprobs != NULL;
@@ -290,7 +309,9 @@ static status submit(life *l, size_t fail_at, err *e)
                      .labels = sim_labels,
                      .n_labels = (size_t)r->n_labels,
                      .cache_namespace = "ab",
-                     .n_cache_namespace = (size_t)r->space};
+                     .n_cache_namespace = (size_t)r->space,
+                     .resumed = l->had,
+                     .n_resumed = l->n_had};
     q.sink = (gen_sink){.ctx = l, .token = on_token, .done = on_done, .failed = on_failed};
     q.sink.prompt_probs = r->prompt_logprobs >= 0 ? on_prompt_probs : NULL;
     q.stop_ids = oracle_stop_ids(r, &q.n_stop_ids);
@@ -299,6 +320,7 @@ static status submit(life *l, size_t fail_at, err *e)
     }
     l->submit_ns = w.clock.now_ns;
     l->deadline_ns = q.deadline_ns;
+    l->n_ids = l->n_text = 0; /* what it had is told anew where a first try failed */
     mem_fail_at(fail_at, false);
     status st = engine_submit(w.en, &q, &l->seq, e);
     mem_fail_at(0, false);
@@ -308,12 +330,28 @@ static status submit(life *l, size_t fail_at, err *e)
     return st;
 }
 
+/* What its reply had elsewhere: the beginning of the undisturbed one. */
+static void bring_back(life *l)
+{
+    static answer a;
+    question q = verdict_question(&w, l);
+    if (l->r->plan != GEN_SAMPLE || l->poisoned || l->r->had == 0) {
+        return; /* nobody can have had anything of a prompt that cannot be computed */
+    }
+    oracle_answer(&q, l->r->had < SIM_MAX_CTX ? (size_t)l->r->had : SIM_MAX_CTX, false, l->had, &a);
+    l->n_had = a.n;
+    buf_release(&a.text);
+}
+
 static void arrive(life *l)
 {
     size_t who = (size_t)(l - w.lives);
     err e;
     build_prompt(l);
     status want = verdict_submit(&w, l), got = ST_OK;
+    if (want == ST_OK) {
+        bring_back(l);
+    }
     uint64_t before = mem_alloc_count();
     if (l->r->fail_submit > 0) {
         session_of(l); /* its own allocations are not meant */

@@ -73,7 +73,8 @@
     X(hold_at, 0, 0)     /* when a slow reader stops reading ... */                 \
     X(hold_token, 0, 0)  /* ... or inside of which token's call */                  \
     X(hold_for, 0, 0)    /* 0 = never */                                            \
-    X(fail_submit, 0, 0) /* the n-th allocation of a first engine_submit fails */
+    X(fail_submit, 0, 0) /* the n-th allocation of a first engine_submit fails */   \
+    X(had, 0, 0)         /* tokens of its reply that it had elsewhere; all, if it has fewer */
 
 #define SIM_EVENT_FIELDS(X)                                                  \
     X(at, 0, 0)                                                              \

@@ -98,7 +98,7 @@ static void progress(const world *w, const life *l)
     }
     seq_progress(l->seq, &cached, &processed);
     if (cached < 0 || cached > processed || (size_t)processed > l->n_prompt ||
-        (l->n_ids > 0 && (size_t)processed != l->n_prompt)) {
+        (l->n_ids > l->n_had && (size_t)processed != l->n_prompt)) {
         sim_fail("request %zu: cached %d, processed %d of %zu", WHO(w, l), cached, processed, l->n_prompt);
     }
 }
@@ -238,19 +238,19 @@ static void check_text(const world *w, const life *l, const int32_t *ids, const 
 
 static void check_probs(const world *w, const life *l, const question *q)
 {
-    bool wanted = l->r->logprobs >= 0;
+    bool wanted = l->r->logprobs >= 0, prompt_wanted = l->r->prompt_logprobs >= 0 && l->n_had == 0;
     bool prompt_computed = l->n_ids > 0 || (l->phase == LIFE_DONE && l->result.reason != FINISH_CANCELLED &&
                                             l->result.reason != FINISH_TIMEOUT);
-    if (l->n_probs != (wanted ? l->n_ids : 0)) {
+    if (l->n_probs != (wanted ? l->n_ids - l->n_had : 0)) { /* what they were elsewhere nobody knows here */
         sim_fail("request %zu: log-probabilities of %zu tokens", WHO(w, l), l->n_probs);
     }
-    for (size_t i = 0; wanted && i < l->n_ids; i++) {
+    for (size_t i = l->n_had; wanted && i < l->n_ids; i++) {
         if (oracle_probs(q, l->ids, i) != l->probs[i]) {
             sim_fail("request %zu: other log-probabilities at token %zu", WHO(w, l), i);
         }
     }
-    if (l->r->prompt_logprobs < 0 || (prompt_computed ? l->n_prompt_calls != 1 : l->n_prompt_calls > 1)) {
-        if (l->n_prompt_calls != 0 || l->r->prompt_logprobs >= 0) {
+    if (!prompt_wanted || (prompt_computed ? l->n_prompt_calls != 1 : l->n_prompt_calls > 1)) {
+        if (l->n_prompt_calls != 0 || prompt_wanted) {
             sim_fail("request %zu: prompt_probs called %d times", WHO(w, l), l->n_prompt_calls);
         }
     }
@@ -280,14 +280,38 @@ static void check_plan(const world *w, const life *l, const question *q)
     }
 }
 
-static void check_counts(const world *w, const life *l)
+/* How much of what it began with was computed for it. over: it was over when it came. */
+static void check_reuse(const world *w, const life *l, bool over)
+{
+    const gen_result *r = &l->result;
+    bool cold = w->s->config.cold || (l->r->prompt_logprobs >= 0 && l->n_had == 0);
+    size_t n = l->n_prompt + l->n_had, most = l->reused < l->n_prompt ? l->reused : l->n_prompt;
+    size_t found = l->n_had > 0 ? l->reused : (size_t)r->reused_tokens;
+    bool known = l->n_had == 0 || !l->parked_first; /* where the first row of it was */
+    if (l->begun && !l->parked_first && r->reused_tokens != (int32_t)most &&
+        !(over && r->reused_tokens > (int32_t)most)) { /* the rest of it never was computed */
+        sim_fail("request %zu: it began at %zu and says that %d tokens were reused", WHO(w, l), l->reused,
+                 r->reused_tokens);
+    }
+    if (!cold && l->begun && known &&
+        ((r->miss == KV_MISS_NONE) != (found + 1 == n) || (size_t)r->miss_at < found ||
+         (size_t)r->miss_at >= n)) {
+        sim_fail("request %zu: %zu of %zu tokens reused, and what ends that is %s at %d", WHO(w, l), found, n,
+                 kv_miss_name(r->miss), r->miss_at);
+    }
+    if (cold && r->reused_tokens > 0 && !over) {
+        sim_fail("request %zu: tokens reused although nothing may be", WHO(w, l));
+    }
+}
+
+static void check_counts(const world *w, const life *l, const answer *a)
 {
     const gen_result *r = &l->result;
     bool cut = r->reason == FINISH_CANCELLED || r->reason == FINISH_TIMEOUT;
-    bool cold = w->s->config.cold || l->r->prompt_logprobs >= 0;
-    if (r->prompt_tokens != (int32_t)l->n_prompt || r->reused_tokens >= r->prompt_tokens ||
+    bool over = l->n_had > 0 && l->n_ids == l->n_had && a->over && !a->causes.end_token;
+    if (r->prompt_tokens != (int32_t)l->n_prompt || r->reused_tokens >= r->prompt_tokens + (l->n_had > 0) ||
         r->reused_tokens < 0 || r->reused_tokens + r->prefilled_tokens > r->prompt_tokens ||
-        (r->reused_tokens + r->prefilled_tokens < r->prompt_tokens && !(cut && l->n_ids == 0))) {
+        (r->reused_tokens + r->prefilled_tokens < r->prompt_tokens && !(cut && l->n_ids == l->n_had))) {
         sim_fail("request %zu: %d tokens reused and %d prefilled of %d", WHO(w, l), r->reused_tokens,
                  r->prefilled_tokens, r->prompt_tokens);
     }
@@ -295,19 +319,11 @@ static void check_counts(const world *w, const life *l)
         sim_fail("request %zu: says that it was parked %d times, it was %zu times", WHO(w, l), r->preemptions,
                  l->n_preempted);
     }
-    if (l->begun && !l->parked_first && r->reused_tokens != (int32_t)l->reused) {
-        sim_fail("request %zu: it began at %zu and says that %d tokens were reused", WHO(w, l), l->reused,
-                 r->reused_tokens);
+    bool forwards = l->r->session > 0 && r->reason == FINISH_LENGTH && !r->stop_cut; /* its last token */
+    if (over && !forwards && (l->begun || r->prefilled_tokens > 0)) {
+        sim_fail("request %zu: it was over, and something of it was computed", WHO(w, l));
     }
-    if (!cold && l->begun &&
-        ((r->miss == KV_MISS_NONE) != (r->reused_tokens + 1 == r->prompt_tokens) ||
-         r->miss_at < r->reused_tokens || r->miss_at >= r->prompt_tokens)) {
-        sim_fail("request %zu: %d of %d tokens reused, and what ends that is %s at %d", WHO(w, l),
-                 r->reused_tokens, r->prompt_tokens, kv_miss_name(r->miss), r->miss_at);
-    }
-    if (cold && r->reused_tokens > 0) {
-        sim_fail("request %zu: tokens reused although nothing may be", WHO(w, l));
-    }
+    check_reuse(w, l, over);
     if (r->seed != (uint64_t)l->r->sample_seed ||
         (int64_t)(r->total_ms * 1e6 + 0.5) != (int64_t)(l->end_ns - l->submit_ns)) {
         sim_fail("request %zu: wrong seed or time in the result", WHO(w, l));
@@ -326,7 +342,7 @@ void verdict_end(const world *w, const life *l)
     check_text(w, l, ids, &a);
     if (l->phase == LIFE_DONE) {
         check_reason(w, l, &a);
-        check_counts(w, l);
+        check_counts(w, l, &a);
         check_plan(w, l, &q);
         if (a.stop_cut != l->result.stop_cut || a.repaired != l->result.repaired_tail) {
             sim_fail("request %zu: stop_cut or repaired_tail is wrong", WHO(w, l));

@@ -21,14 +21,15 @@ typedef enum life_phase { LIFE_WAITS, LIFE_RUNS, LIFE_REFUSED, LIFE_DONE, LIFE_F
 typedef struct look {
     bool there, queued, parked, restoring, sealed, held, fetching;
     uint64_t admitted; /* rises in the order admitted */
-    size_t n_generated, n_preempted, n_pages, n_reused;
+    size_t n_generated, n_preempted, n_pages, n_found;
 } look;
 
 typedef struct life {
     const sim_request *r;
     life_phase phase;
     int32_t prompt[SIM_PROMPT_MAX];
-    size_t n_prompt, max_new;
+    int32_t had[SIM_MAX_CTX]; /* of its reply, elsewhere */
+    size_t n_prompt, max_new, n_had;
     bool ceiling, poisoned, retried;
     sequence *seq; /* while it runs */
     atomic_bool flag;
@@ -56,6 +57,7 @@ typedef struct life {
     bool begun; /* some of it has been computed */
     size_t reused, n_preempted;
     bool parked_first; /* before anything of it was computed */
+    bool cut_short;    /* it was over when it came, and not all of it was computed when it ended */
     bool unseen;       /* nobody has seen what it found in its session */
     /* Of the present step. */
     bool in_batch, spoilt, call_failed;

@@ -111,6 +111,16 @@ static inline bool same_conversation(const wire_request *a, const wire_request *
            a->continue_final_message == b->continue_final_message;
 }
 
+static inline bool same_resume(const wire_resume *a, const wire_resume *b)
+{
+    if (!a || !b) {
+        return a == b;
+    }
+    return same_ids(a->ids, a->n_ids, b->ids, b->n_ids) && a->seed == b->seed && a->now_ms == b->now_ms &&
+           strcmp(a->prompt_digest, b->prompt_digest) == 0 && !a->prompt_ids == !b->prompt_ids &&
+           same_ids(a->prompt_ids, a->n_prompt_ids, b->prompt_ids, b->n_prompt_ids);
+}
+
 static inline bool same_request(const wire_request *a, const wire_request *b)
 {
     return a->op == b->op && same_string(a->id, b->id) && same_string(a->session_id, b->session_id) &&
@@ -126,7 +136,8 @@ static inline bool same_request(const wire_request *a, const wire_request *b)
            a->top_logprobs == b->top_logprobs && a->prompt_logprobs == b->prompt_logprobs &&
            a->deadline_ms == b->deadline_ms && a->progress == b->progress && a->priority == b->priority &&
            a->repetition_guard == b->repetition_guard && a->from == b->from && a->count == b->count &&
-           same_string(a->name, b->name) && a->attach_bytes == b->attach_bytes;
+           same_string(a->name, b->name) && a->attach_bytes == b->attach_bytes && a->pages == b->pages &&
+           same_resume(a->resume, b->resume);
 }
 
 #endif

@@ -74,6 +74,16 @@ static void test_accepted(void **state)
     assert_int_equal(f.accepted.prompt_tokens, 3);
     assert_int_equal(f.accepted.cached_prompt_tokens, 2);
     assert_string_equal(f.accepted.prompt_digest, hex);
+    assert_null(f.accepted.prompt_ids);
+    frame_release(&f);
+    a.prompt_ids = ids;
+    assert_int_equal(frame_put_accepted(&b, ID, &a), ST_OK);
+    f = read_back(&b,
+                  "{\"id\":\"r\",\"accepted\":{\"seed\":9223372036854775807,\"now\":1700000000123,"
+                  "\"prompt_tokens\":3,\"prompt_digest\":\"" DIGEST_OF_1_2_MAX "\","
+                  "\"cached_prompt_tokens\":2,\"prompt_ids\":[1,2,2147483647]}}\n",
+                  FRAME_ACCEPTED);
+    assert_memory_equal(f.accepted.prompt_ids, ids, sizeof ids);
     frame_release(&f);
     buf_release(&b);
 }
@@ -489,6 +499,18 @@ static void test_stats(void **state)
     buf_release(&b);
 }
 
+static void test_kv_limit(void **state)
+{
+    buf b = {0};
+    assert_int_equal(frame_put_kv_limit(&b, ID, &(frame_kv_limit){.pages = UINT64_MAX, .pages_used = 3}),
+                     ST_OK);
+    frame f = read_back(&b, "{\"id\":\"r\",\"kv_limit\":{\"pages\":18446744073709551615,\"pages_used\":3}}\n",
+                        FRAME_KV_LIMIT);
+    assert_true(f.kv_limit.pages == UINT64_MAX && f.kv_limit.pages_used == 3);
+    frame_release(&f);
+    buf_release(&b);
+}
+
 /* Whole frames that are fine; each field of each is then taken out or given a wrong value. */
 static const struct {
     const char *line;
@@ -541,6 +563,7 @@ static const struct {
      "id saved session_id name tokens"},
     {"{\"id\":\"r\",\"restored\":{\"session_id\":\"s\",\"name\":\"n\",\"tokens\":100}}",
      "id restored session_id name tokens"},
+    {"{\"id\":\"r\",\"kv_limit\":{\"pages\":9,\"pages_used\":4}}", "id kv_limit pages pages_used"},
     {"{\"id\":\"r\",\"dropped\":{\"session_id\":\"s\",\"name\":\"n\",\"tokens\":100}}",
      "id dropped session_id name tokens"},
 };
@@ -607,6 +630,26 @@ static void test_every_field_is_needed(void **state)
 #define ACCEPTED(digest)                                                                                \
     ("{\"id\":\"r\",\"accepted\":{\"seed\":1,\"now\":2,\"prompt_tokens\":3,\"prompt_digest\":\"" digest \
      "\",\"cached_prompt_tokens\":0}}")
+#define ACCEPTED_IDS(ids)                                                                                    \
+    "{\"id\":\"r\",\"accepted\":{\"seed\":1,\"now\":2,\"prompt_tokens\":2,\"prompt_digest\":\"e" DIGEST_TAIL \
+    "\",\"cached_prompt_tokens\":0,\"prompt_ids\":" ids "}}"
+
+/* As many as the prompt has, all of them ids. */
+static void test_refuses_prompt_ids(void **state)
+{
+    static const char *const lines[] = {
+        ACCEPTED_IDS("[]"),     ACCEPTED_IDS("[1]"),  ACCEPTED_IDS("[1,2,3]"), ACCEPTED_IDS("[1,2147483648]"),
+        ACCEPTED_IDS("[1,-2]"), ACCEPTED_IDS("null"), ACCEPTED_IDS("\"ab\""),
+    };
+    frame f = decode_text(ACCEPTED_IDS("[1,2]"));
+    assert_int_equal(f.accepted.prompt_ids[1], 2);
+    frame_release(&f);
+    for (size_t i = 0; i < N_OF(lines); i++) {
+        err e;
+        assert_int_equal(frame_decode(lines[i], strlen(lines[i]), &f, &e), ST_BAD_REQUEST);
+        assert_string_equal(e.field, "prompt_ids");
+    }
+}
 
 static void test_refuses(void **state)
 {
@@ -624,8 +667,6 @@ static void test_refuses(void **state)
         "\"ids\":[]}",
         "{\"id\":\"r\",\"delta\":{\"tool_call\":{\"index\":-1,\"arguments_delta\":\"\"}},\"ids\":[]}",
         "{\"progress\":{\"prompt_tokens\":1,\"cached\":0,\"processed\":1}}",
-        "{\"text\":\"a\"}",
-        "{\"count\":1}",
         /* lists */
         "{\"id\":\"r\",\"token\":\"a\"}",
         "{\"id\":\"r\",\"token\":\"a\",\"ids\":[-1]}",
@@ -803,7 +844,9 @@ int main(void)
         cmocka_unit_test(test_answers),
         cmocka_unit_test(test_extents),
         cmocka_unit_test(test_stats),
+        cmocka_unit_test(test_kv_limit),
         cmocka_unit_test(test_every_field_is_needed),
+        cmocka_unit_test(test_refuses_prompt_ids),
         cmocka_unit_test(test_refuses),
         cmocka_unit_test(test_template_is_fine),
         cmocka_unit_test(test_done_is_checked),

@@ -36,7 +36,7 @@ static bool collect(void *ctx, line_kind kind, const char *text, size_t len)
         add(s, text, len);
         add(s, "]", 1);
     } else {
-        assert_int_equal(len, 0);
+        assert_true(len == 0 || kind == LINE_NO_MEMORY);
         add(s, reports[kind], strlen(reports[kind]));
     }
     add(s, "|", 1);
@@ -145,6 +145,72 @@ static void test_memory(void **state)
     assert_int_equal(line_push(&s, "def\nok\n", 7, collect, &got), ST_OK);
     assert_string_equal(got.text, "<memory>|ok|");
     line_release(&s);
+}
+
+typedef struct lost_line {
+    line_splitter *splitter;
+    size_t n_calls, len;
+    char text[LINE_HEAD_BYTES + LINE_TAIL_BYTES];
+} lost_line;
+
+static bool keep_lost(void *ctx, line_kind kind, const char *text, size_t len)
+{
+    lost_line *l = ctx;
+    l->n_calls++;
+    if (kind == LINE_NO_MEMORY && text[0] == 'a') { /* the first */
+        assert_true(len <= sizeof l->text);
+        memcpy(l->text, text, len);
+        l->len = len;
+        line_skip_attachment(l->splitter, 3);
+    } else if (l->len > 0 && kind == LINE_TEXT) {
+        assert_int_equal(len, 2);
+        assert_memory_equal(text, "ok", 2);
+    }
+    return true;
+}
+
+/* Of a line without memory its beginning and its end are told, however it was cut and wherever memory ended. */
+static void test_memory_edges(void **state)
+{
+    static const size_t lengths[] = {1,
+                                     100,
+                                     LINE_HEAD_BYTES - 1,
+                                     LINE_HEAD_BYTES,
+                                     LINE_HEAD_BYTES + 1,
+                                     LINE_HEAD_BYTES + LINE_TAIL_BYTES,
+                                     LINE_HEAD_BYTES + LINE_TAIL_BYTES + 1,
+                                     9000};
+    static const size_t pieces[] = {1, 7, 63, 64, 65, 1000, 2048, 8999};
+    for (size_t i = 0; i < N_OF(lengths) * N_OF(pieces) * 3; i++) {
+        static char line[9000 + 7];
+        static lost_line got;
+        line_splitter s;
+        size_t n = lengths[i % N_OF(lengths)], piece = pieces[i / N_OF(lengths) % N_OF(pieces)];
+        for (size_t k = 0; k < n; k++) {
+            line[k] = (char)('a' + k % 23);
+        }
+        memcpy(line + n, "\n\nx\nok\n", 8 - 1); /* three bytes of an attachment, then a line */
+        got = (lost_line){.splitter = &s};
+        line_init(&s, 100000);
+        mem_fail_at(i / N_OF(lengths) / N_OF(pieces) + 1, true);
+        for (size_t at = 0; at < n + 7; at += piece) {
+            size_t len = n + 7 - at < piece ? n + 7 - at : piece;
+            assert_int_equal(line_push(&s, line + at, len, keep_lost, &got), ST_OK);
+            if (at + len > n) {
+                mem_fail_at(0, false);
+            }
+        }
+        mem_fail_at(0, false);
+        if (got.len > 0) { /* else there was memory enough for it */
+            size_t head = n < LINE_HEAD_BYTES ? n : LINE_HEAD_BYTES;
+            size_t tail = n - head < LINE_TAIL_BYTES ? n - head : LINE_TAIL_BYTES;
+            assert_int_equal(got.len, head + tail);
+            assert_memory_equal(got.text, line, head);
+            assert_memory_equal(got.text + head, line + n - tail, tail);
+            assert_int_equal(got.n_calls, 2);
+        }
+        line_release(&s);
+    }
 }
 
 /* The same limit of 8; attachments may be longer. */
@@ -364,6 +430,7 @@ int main(void)
         cmocka_unit_test(test_too_long_is_told_at_once),
         cmocka_unit_test(test_stop),
         cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_memory_edges),
         cmocka_unit_test(test_attachments),
         cmocka_unit_test(test_attachment_memory),
         cmocka_unit_test(test_take_attachment),

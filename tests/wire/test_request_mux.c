@@ -99,6 +99,7 @@ static const struct {
     {"{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":\"drop\",\"name\":\"a\"}",
      WIRE_SESSION_DROP},
     {"{\"id\":\"r\",\"op\":\"stats\"}", WIRE_STATS},
+    {"{\"id\":\"r\",\"op\":\"kv_limit\",\"pages\":7}", WIRE_KV_LIMIT},
     {"{\"id\":\"r\",\"op\":\"cancel\"}", WIRE_CANCEL},
     {"{\"op\":\"pause\",\"id\":\"r\"}", WIRE_PAUSE},
     {"{\"id\":\"r\",\"op\":\"continue\"}", WIRE_CONTINUE},
@@ -167,12 +168,11 @@ static void test_unbuilt(void **state)
         "regex",
         "choice",
         "adapter",
-        "resume",
         "dry_sequence_breakers",
     };
     static const char *const chat_fields[] = {"response_format"};
     static const char *const values[] = {"null", "1", "{}", "\"x\""};
-    static const char *const unbuilt_ops[] = {"embed", "score", "adapter", "kv_limit"};
+    static const char *const unbuilt_ops[] = {"embed", "score", "adapter"};
     char line[256];
     for (size_t v = 0; v < N_OF(values); v++) {
         for (size_t i = 0; i < N_OF(reply_fields); i++) {
@@ -882,9 +882,39 @@ static void test_memory(void **state)
             mem_fail_at(0, false);
             assert_true(st == ST_OK ? r != NULL : r == NULL);
             assert_true(answer.len == 0 || answer.data[answer.len - 1] == '\n');
+            assert_true(answer.len == 0 || strncmp(answer.data, "{\"id\":\"r\",", 10) == 0);
             wire_request_free(r);
             buf_release(&answer);
         }
+    }
+}
+
+/* What can be known of a line without memory. */
+static void test_peek(void **state)
+{
+    static const struct {
+        const char *line, *id;
+        wire_op op;
+        uint64_t attached;
+    } rows[] = {
+        {"{\"id\":\"r\",\"op\":\"cancel\"}", "r", WIRE_CANCEL, 0},
+        {"{\"op\":\"pause\",\"id\":\"\\u0072\\n\"}", "r\n", WIRE_PAUSE, 0},
+        {"{\"x\":{\"id\":\"no\"},\"y\":[\"id\"],\"id\":\"r\"}", "r", WIRE_GENERATE, 0},
+        {"{\"id\":\"r\",\"op\":\"session\",\"action\":\"import\",\"attach\":12}", "r", WIRE_SESSION_GET, 12},
+        {"{\"prompt\":\"a\",\"attach\":12}", "", WIRE_GENERATE, 0}, /* plain: no bytes follow */
+        {"{\"op\":\"drain\"}", "", WIRE_DRAIN, 0},
+        {"{\"op\":\"cancel\"}", "", WIRE_GENERATE, 0}, /* not in this dialect */
+        {"{\"id\":3,\"op\":\"drain\"}", "", WIRE_DRAIN, 0},
+        {"{\"id\":\"r\",\"prompt\":\"it is cut here", "r", WIRE_GENERATE, 0},
+        {"[\"id\",\"r\"]", "", WIRE_GENERATE, 0},
+        {"", "", WIRE_GENERATE, 0},
+    };
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        wire_stub s = wire_request_peek(rows[i].line, strlen(rows[i].line));
+        assert_int_equal(s.id_len, strlen(rows[i].id));
+        assert_memory_equal(s.id, rows[i].id, s.id_len);
+        assert_int_equal(s.op, rows[i].op);
+        assert_true(s.attach_bytes == rows[i].attached);
     }
 }
 
@@ -892,6 +922,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ops),
+        cmocka_unit_test(test_peek),
         cmocka_unit_test(test_unknown_fields),
         cmocka_unit_test(test_unbuilt),
         cmocka_unit_test(test_refused),

@@ -110,6 +110,8 @@ static void test_text(void **state)
 #define CHAT    "{\"id\":\"r\",\"op\":\"chat\",\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],"
 #define SESSION "{\"id\":\"r\",\"op\":\"session\",\"session_id\":\"s\",\"action\":"
 #define GEN     "{\"id\":\"r\",\"prompt\":\"a\","
+#define DIGEST  "74aa326617f00d2d252a24a9b0a9669c8f96fc9531abfbfb344cd9ca2aa9c633"
+#define RESUME  "\"resume\":{\"prompt_digest\":\"" DIGEST "\",\"seed\":"
 
 /* Every field away from its default once, and at the ends of its range. */
 static const char *const lines[] = {
@@ -157,6 +159,11 @@ static const char *const lines[] = {
     GEN "\"deadline_ms\":1}",
     GEN "\"deadline_ms\":18446744073709551615}",
     GEN "\"progress\":true}",
+    GEN RESUME "1,\"now\":0,\"ids\":[]}}",
+    GEN RESUME "9223372036854775807,\"now\":9223372036854775807,\"ids\":[0,999,0]}}",
+    GEN RESUME "1,\"now\":0,\"ids\":[],\"prompt_ids\":[999]}}",
+    GEN RESUME "1,\"now\":0,\"ids\":[],\"prompt_ids\":[999,0]},\"seed\":4,\"deadline_ms\":3}",
+    CHAT RESUME "1,\"now\":7,\"ids\":[5],\"prompt_ids\":[1,2]}}",
     CHAT "\"top_k\":5,\"seed\":3,\"logprobs\":true,\"progress\":true}",
     "{\"id\":\"r\",\"op\":\"chat\",\"messages\":[{\"role\":\"system\",\"content\":\"\"},{\"role\":"
     "\"assistant\","
@@ -278,6 +285,57 @@ static void test_deadline(void **state)
     buf_release(&b);
 }
 
+static void test_resume(void **state)
+{
+    static const int32_t ids[] = {3, 999}, prompt[] = {0};
+    wire_resume x = {.ids = ids, .n_ids = 2, .seed = 7, .now_ms = 8, .prompt_digest = DIGEST};
+    buf b = {0};
+    assert_int_equal(buf_append_str(&b, "{\"other\":\"line\"}\n{\"a\":1}\n"), ST_OK);
+    assert_int_equal(wire_request_put_resume(&b, &x), ST_OK);
+    assert_string_equal(b.data,
+                        "{\"other\":\"line\"}\n{\"a\":1,\"resume\":{\"ids\":[3,999],\"seed\":7,\"now\":8,"
+                        "\"prompt_digest\":\"" DIGEST "\"}}\n");
+    b.len = 0;
+    assert_int_equal(buf_append_str(&b, "{\"a\":1}\n"), ST_OK);
+    x = (wire_resume){.seed = 1, .prompt_digest = DIGEST, .prompt_ids = prompt, .n_prompt_ids = 1};
+    assert_int_equal(wire_request_put_resume(&b, &x), ST_OK);
+    assert_int_equal(wire_request_put_deadline(&b, 9), ST_OK); /* the order in which the daemon does it */
+    assert_string_equal(b.data, "{\"a\":1,\"resume\":{\"ids\":[],\"seed\":1,\"now\":0,"
+                                "\"prompt_digest\":\"" DIGEST "\",\"prompt_ids\":[0]},\"deadline_ms\":9}\n");
+    buf_release(&b);
+
+    /* behind a whole request, it says all that was given */
+    wire_request *r = decode(lines[1], strlen(lines[1]));
+    x = (wire_resume){ids, 2, WIRE_MAX_SEED, INT64_MAX, DIGEST, prompt, 1};
+    assert_int_equal(wire_request_put(&b, r), ST_OK);
+    assert_int_equal(wire_request_put_resume(&b, &x), ST_OK);
+    wire_request *again = decode(b.data, b.len - 1);
+    assert_true(same_resume(again->resume, &x));
+    again->resume = NULL;
+    assert_true(same_request(r, again));
+    wire_request_free(again);
+
+    /* without memory the buffer is as it was */
+    for (uint64_t n = 1; n < 4; n++) {
+        buf tight = {0};
+        assert_int_equal(buf_append(&tight, b.data, b.len), ST_OK);
+        while (tight.len + 1 < tight.cap) {
+            buf_append_char(&tight, ' ');
+        }
+        memcpy(tight.data + tight.len - 2, "}\n", 2);
+        size_t len = tight.len;
+        mem_fail_at(n, true);
+        status st = wire_request_put_resume(&tight, &x);
+        mem_fail_at(0, false);
+        assert_true(n > 1 || st == ST_NOMEM);
+        assert_true(st == ST_OK ? tight.len > len : tight.len == len);
+        assert_memory_equal(tight.data + tight.len - 2, "}\n", 3);
+        buf_release(&tight);
+    }
+    wire_request_free(r);
+    buf_release(&b);
+}
+
 /* Without memory the buffer is as it was. */
 static void test_memory(void **state)
 {
@@ -317,7 +375,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text),         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_lines_differ), cmocka_unit_test(test_deadline),
-        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_resume),       cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -160,6 +160,40 @@ class Frames(PipeCase):
             self.fail("no cancel acts in a prefill")
         w.finish()
 
+    def test_behind_another(self):
+        """Nobody is active while one without an id runs: the first id takes the slot, for whichever comes. While one with an id runs
+        the id of the next is dropped."""
+        w, to = self.with_pipe(model="long", small_pipe=True)
+        w.send(endless(), {"prompt": "abc", "cancel_request_id": 5}, {"prompt": "abc", "max_new_tokens": 3, "cancel_request_id": 6})
+        self.assertIn("token", w.recv())
+        os.write(to, frame(5) + frame(6))
+        w.wait_until_quiet()
+        self.assertEqual(self.whole(w.recv_reply())["completion_tokens"], 3500)
+        self.assertEqual(self.cancelled(w.recv_reply(), 0)["prefilled_prompt_tokens"], 0)
+        self.whole(w.recv_reply())
+        w.send({**endless(), "cancel_request_id": 7}, {"prompt": "abc", "max_new_tokens": 3, "cancel_request_id": 8})
+        self.assertIn("token", w.recv())
+        os.write(to, frame(8) + frame(7))
+        w.wait_until_quiet()
+        self.cancelled(w.recv_reply())
+        self.whole(w.recv_reply())
+        w.finish()
+
+    def test_long_text(self):
+        """It is not active while its text is made into tokens: its id takes the slot, and acts before anything is computed; one that
+        is refused has used it up."""
+        w, to = self.with_pipe(model="long")
+        for number, text in (1, "the cat sat on the mat. " * 400), (2, "the cat sat on the mat. " * 300000):
+            w.send({"prompt": text, "cancel_request_id": number})
+            os.write(to, frame(number))
+            reply = w.recv_reply()
+            if number == 1:
+                self.assertEqual(self.cancelled(reply, 0)["reused_prompt_tokens"], 0)
+            else:
+                self.assertEqual(reply[1]["code"], "context_length_exceeded")
+            self.assertEqual(w.error({"prompt": "a", "cancel_request_id": number})["field"], "cancel_request_id")
+        w.finish()
+
     def test_split(self):
         w, to = self.with_pipe(model="long", small_pipe=True)
         for i, cut in enumerate((1, 4, 7), 1):

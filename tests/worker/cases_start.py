@@ -14,7 +14,7 @@ class Start(Case):
         w = self.worker()
         r = w.ready
         self.assertEqual(set(r), {"ready", "max_sessions", "max_named_sessions", "supports_cancel", "protocol", "pid",
-                                  "model", "kernels", "kv_pages"})
+                                  "model", "kernels", "kv_pages", "kv_page_bytes"})
         self.assertIs(r["ready"], True)
         self.assertEqual((r["max_sessions"], r["max_named_sessions"]), (8, 7))
         self.assertIs(r["supports_cancel"], False)

@@ -96,11 +96,11 @@ static void open_still(loop_rig *r)
                  .tasks = &r->tasks,
                  .out = r->out,
                  .halt = &r->halt,
-                 .control = &r->control},
+                 .control = &r->control,
+                 .page = r->page},
         .box = r->box,
         .preparer = r->preparer,
         .bell = &r->bell,
-        .page = r->page,
         .slow_reader_ms = 120000,
     };
 }
@@ -248,7 +248,7 @@ void loop_rig_wait_prepared(loop_rig *r)
 void loop_rig_fill_output(loop_rig *r)
 {
     while (output_has_room(r->out)) {
-        must(buf_append_str(output_stage(r->out), "{\"filler\":true}\n") == ST_OK, "no memory");
+        must(output_check(r->out, buf_append_str(output_stage(r->out), "{\"filler\":true}\n")), "no memory");
     }
     output_commit(r->out);
 }

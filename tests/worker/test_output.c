@@ -67,7 +67,7 @@ static void nap(void)
 static void put_lines(rig *r, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        output_check(r->out, buf_append_str(output_stage(r->out), LINE));
+        assert_true(output_check(r->out, buf_append_str(output_stage(r->out), LINE)));
     }
     output_commit(r->out);
 }
@@ -252,7 +252,7 @@ static void test_counts(void **state)
     rig r;
     rig_open(&r, false);
     assert_int_equal(output_said(r.out), 0);
-    output_check(r.out, buf_append_str(output_stage(r.out), LINE));
+    assert_true(output_check(r.out, buf_append_str(output_stage(r.out), LINE)));
     assert_int_equal(output_said(r.out), LINE_BYTES); /* not handed over yet */
     put_lines(&r, 2);
     assert_int_equal(output_said(r.out), 3 * LINE_BYTES);
@@ -264,7 +264,7 @@ static void test_counts(void **state)
     assert_int_equal(output_written(r.out), 3 * LINE_BYTES);
     for (size_t n = 0; n < OUTPUT_HIGH_BYTES; n += LINE_BYTES) {
         assert_true(output_has_room(r.out));
-        output_check(r.out, buf_append_str(output_stage(r.out), LINE));
+        assert_true(output_check(r.out, buf_append_str(output_stage(r.out), LINE)));
     }
     assert_false(output_has_room(r.out));
     output_commit(r.out);
@@ -282,20 +282,74 @@ static void test_not_started(void **state)
     assert_int_equal(halt_open(&h, NULL), ST_OK);
     assert_int_equal(bell_open(&b, NULL), ST_OK);
     assert_int_equal(output_open(1, &h, &b, &o, NULL), ST_OK);
-    output_check(o, buf_append_str(output_stage(o), LINE));
+    assert_true(output_check(o, buf_append_str(output_stage(o), LINE)));
     output_close(o);
     bell_close(&b);
     halt_close(&h);
 }
 
-static void test_lost_frames_halt(void **state)
+/* Without memory frames are refused, whole, once what there is is used up; the last of each request still finds room. */
+static void test_no_memory(void **state)
+{
+    static char id[256]; /* as long as one may be, and as long as it gets on the wire */
+    rig r;
+    err e;
+    size_t n = 0;
+    memset(id, 1, sizeof id);
+    err_set(&e, ST_NOMEM, NULL, "out of memory for a frame");
+    frame_error f = frame_error_of(&e);
+    f.id = (wire_string){id, sizeof id};
+    f.has_session = true;
+    f.session_id = id;
+    f.session_id_len = sizeof id;
+    rig_open(&r, false);
+    for (int round = 0; round < 3; round++) {
+        mem_fail_at(1, true);
+        uint64_t before = output_said(r.out);
+        for (n = 0; output_check(r.out, buf_append_str(output_stage(r.out), LINE)); n++) {
+            assert_true(n < 10000);
+        }
+        assert_true(n * LINE_BYTES >= OUTPUT_HIGH_BYTES);
+        assert_false(output_check(r.out, ST_NOMEM)); /* of a frame that was not begun */
+        assert_true(output_said(r.out) == before + n * LINE_BYTES);
+        assert_true(output_put_last(r.out, &f));
+        assert_false(output_put_last(r.out, &f)); /* there is room for one */
+        uint64_t said = output_said(r.out) - before;
+        assert_true(said > n * LINE_BYTES + 12 * sizeof id); /* \u0001 each */
+        output_commit(r.out);
+        mem_fail_at(0, false);
+        read_lines(&r, n);
+        for (uint64_t left = said - n * LINE_BYTES; left > 0;) {
+            char byte;
+            assert_int_equal(read(r.ends[0], &byte, 1), 1);
+            left--;
+            assert_int_equal(byte == '\n', left == 0);
+        }
+        assert_false(halt_asked(&r.halt));
+    }
+    rig_close(&r);
+}
+
+/* What cannot be handed over for want of memory waits, and the bell tells when there is room. */
+static void test_handed_over_later(void **state)
 {
     rig r;
     rig_open(&r, false);
+    put_lines(&r, 2 * OUTPUT_HIGH_BYTES / LINE_BYTES); /* the pipe holds 4 KiB: pending is full */
+    for (size_t i = 0; i < OUTPUT_HIGH_BYTES / LINE_BYTES; i++) {
+        assert_true(output_check(r.out, buf_append_str(output_stage(r.out), LINE)));
+    }
+    bell_wait(&r.bell, &r.halt, 0); /* what was rung before */
     mem_fail_at(1, true);
-    put_lines(&r, 10000); /* more than was reserved */
+    output_commit(r.out);
     mem_fail_at(0, false);
-    assert_int_equal(halt_cause(&r.halt), HALT_BROKEN);
+    assert_false(output_has_room(r.out));
+    read_lines(&r, 2 * OUTPUT_HIGH_BYTES / LINE_BYTES);
+    while (!output_has_room(r.out)) {
+        bell_wait(&r.bell, &r.halt, PATIENCE_S * 1000);
+        output_commit(r.out);
+    }
+    read_lines(&r, OUTPUT_HIGH_BYTES / LINE_BYTES);
     rig_close(&r);
 }
 
@@ -311,7 +365,8 @@ int main(void)
         cmocka_unit_test(test_file_and_bad_descriptor),
         cmocka_unit_test(test_counts),
         cmocka_unit_test(test_not_started),
-        cmocka_unit_test(test_lost_frames_halt),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_handed_over_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -162,6 +162,99 @@ static void test_in_order(void **state)
     rig_close_all(&r);
 }
 
+/* Whose text it works on stands on the page meanwhile; nobody's, before and after. */
+typedef struct spy {
+    const status_page *page;
+    uint64_t seen[3];
+    size_t n;
+} spy;
+
+static int64_t spy_wall(void *ctx)
+{
+    spy *s = ctx;
+    status_snapshot p;
+    status_page_read(s->page, &p);
+    s->seen[s->n++] = p.row[STATUS_ROW_PREPARING];
+    return 7;
+}
+
+static void test_on_the_page(void **state)
+{
+    static const char *const ids[] = {"x", NULL, "y"};
+    prepare_job jobs[3] = {{0}};
+    wire_request q[3];
+    status_page *page;
+    status_snapshot p;
+    rig r;
+    preparer *thread;
+    rig_open_all(&r);
+    assert_int_equal(status_page_open(-1, &page, NULL), ST_OK);
+    spy s = {.page = page};
+    clock_src clock = {.wall_ms = spy_wall, .ctx = &s};
+    r.with.clock = &clock;
+    assert_int_equal(preparer_new(&r.with, &r.bell, page, &thread, NULL), ST_OK);
+    for (size_t i = 0; i < 3; i++) {
+        q[i] = generation(&qq, ids[i]);
+        jobs[i].request = &q[i];
+        preparer_put(thread, &jobs[i]);
+    }
+    assert_int_equal(preparer_start(thread, NULL), ST_OK);
+    for (size_t i = 0; i < 3;) {
+        prepare_job *job = preparer_take(thread);
+        if (!job) {
+            bell_wait(&r.bell, &r.halt, BELL_FOREVER);
+            continue;
+        }
+        prepare_job_release(job);
+        i++;
+    }
+    assert_true(s.seen[0] == status_page_id_hash("x", 1) && s.seen[1] == 0);
+    assert_true(s.seen[2] == status_page_id_hash("y", 1));
+    status_page_read(page, &p);
+    assert_true(p.row[STATUS_ROW_PREPARING] == 0);
+    preparer_free(thread);
+    status_page_close(page);
+    rig_close_all(&r);
+}
+
+/* A reply that goes on: seed, time and, if they are there, the prompt are those of `resume`; and the digest must be right. */
+static void test_resumed(void **state)
+{
+    static const int32_t given[] = {5, 6, 7};
+    char digest[SHA256_HEX_LEN + 1], other[SHA256_HEX_LEN + 1];
+    rig r;
+    rig_open_all(&r);
+    assert_int_equal(frame_prompt_digest((const int32_t[]){'q', 'q'}, 2, digest), ST_OK);
+    assert_int_equal(frame_prompt_digest(given, 3, other), ST_OK);
+    for (size_t i = 0; i < 4; i++) {
+        wire_resume x = {.seed = 12, .now_ms = 34, .prompt_digest = i % 2 ? other : digest};
+        wire_request q = generation(&qq, "x");
+        prepare_job job = {.request = &q};
+        x.prompt_ids = i / 2 ? given : NULL;
+        x.n_prompt_ids = i / 2 ? 3 : 0;
+        q.resume = &x;
+        q.seed = 1;
+        q.has_now = true;
+        q.now_ms = 2;
+        prepare_run(&r.with, &job);
+        assert_int_equal(job.st, i % 2 == i / 2 ? ST_OK : ST_RESUME_MISMATCH);
+        assert_int_equal(job.error.code, job.st);
+        assert_true(job.seed == 12 && job.now_ms == 34);
+        assert_int_equal(job.ids.len, i / 2 ? 3 : 2);
+        prepare_job_release(&job);
+    }
+    int32_t many[N_CONTEXT] = {0};
+    wire_resume x = {.seed = 1, .prompt_digest = digest, .prompt_ids = many, .n_prompt_ids = N_CONTEXT};
+    wire_request q = generation(&qq, "x");
+    prepare_job job = {.request = &q};
+    q.resume = &x;
+    prepare_run(&r.with, &job);
+    assert_int_equal(job.st, ST_CONTEXT_LENGTH);
+    assert_string_equal(job.error.field, "resume.prompt_ids");
+    prepare_job_release(&job);
+    rig_close_all(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -169,6 +262,8 @@ int main(void)
         cmocka_unit_test(test_dropped),
         cmocka_unit_test(test_answers_fit_into_a_line),
         cmocka_unit_test(test_in_order),
+        cmocka_unit_test(test_on_the_page),
+        cmocka_unit_test(test_resumed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
