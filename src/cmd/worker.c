@@ -92,15 +92,9 @@ int cmd_worker(int argc, char **argv)
          "N  bytes that may be written there in a day (68719476736; 0: any)"},
         {"kv-pages", 0, ARG_INT, &memory.pages, 1, INT32_MAX,
          "N  pages of keys and values, 32 tokens each (default: as planned)"},
-<<<<<<< HEAD
         {"memory-bytes", 0, ARG_INT, &memory.bytes, 1, MODEL_MEMORY_MOST,
          "N  memory to plan with (default: what the machine and its control groups allow)"},
         {"memory-most-bytes", 0, ARG_INT, &memory.most_bytes, 1, MODEL_MEMORY_MOST,
-=======
-        {"memory-bytes", 0, ARG_INT, &memory.bytes, 1, MODEL_STORE_MOST,
-         "N  memory to plan with (default: what the machine and its control groups allow)"},
-        {"memory-most-bytes", 0, ARG_INT, &memory.most_bytes, 1, MODEL_STORE_MOST,
->>>>>>> main
          "N  the same once kv_limit gives it more (default: no more)"},
         {"plan", 0, ARG_FLAG, &plan, 0, 0, "say what memory the model would take, and end"},
         {"no-sandbox", 0, ARG_FLAG, &no_sandbox, 0, 0,
