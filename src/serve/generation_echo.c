@@ -135,10 +135,15 @@ static status put_first(logprob_list *l, const buf *prompt, const buf *others)
     return logprob_list_add_first(l, first);
 }
 
+/* Of a prompt that was cut before they were there nobody knows the tokens: it has no entries. */
 static status put_probs(run_choice *c, const buf *prompt, const frame_logprob *probs, size_t n)
 {
     buf others = {0};
     status st = ST_OK;
+    if (!probs && c->result.prompt_tokens > 1) {
+        c->logprobs.next_offset = logprob_count_chars((wire_string){buf_str(prompt), prompt->len});
+        return ST_OK;
+    }
     for (size_t i = 0; st == ST_OK && i < n; i++) {
         st = buf_append(&others, probs[i].text.data, probs[i].text.len);
     }

@@ -40,6 +40,7 @@ static void set_phase(http_conn *c, http_phase phase, int seconds)
 {
     const struct timeval tv = {seconds, 0};
     c->phase = phase;
+    c->overdue = false;
     evtimer_del(c->timer);
     if (seconds > 0 && evtimer_add(c->timer, &tv) != 0) {
         conn_doom(c); /* without memory: better none than one without a deadline */
@@ -263,9 +264,22 @@ static void on_wake(evutil_socket_t fd, short what, void *ctx)
     }
 }
 
+/* A process that was stopped finds its timers due in a round of the loop that has looked at no socket (epoll_wait was
+ * interrupted): the next one does, and what it finds goes before the timer. */
+static bool look_again(http_conn *c)
+{
+    static const struct timeval at_once;
+    bool first = c->phase != HTTP_PHASE_REPLY && !c->overdue;
+    c->overdue = true;
+    return first && evtimer_add(c->timer, &at_once) == 0;
+}
+
 static void on_timer(evutil_socket_t fd, short what, void *ctx)
 {
     http_conn *c = ctx;
+    if (look_again(c)) {
+        return;
+    }
     bool reading =
         c->phase == HTTP_PHASE_BODY || (c->phase == HTTP_PHASE_HEAD && http_reader_started(&c->reader));
     if (c->phase == HTTP_PHASE_REPLY) {

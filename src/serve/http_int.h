@@ -45,6 +45,7 @@ struct http_conn {
     http_phase phase;
     bool is_unix;
     bool head_timed;    /* the deadline of the headers runs (not that of an idle connection) */
+    bool overdue;       /* the deadline has passed; what has come or gone by then is looked at first */
     bool answered;      /* the current request has its answer */
     bool keep;          /* the connection goes on after the current answer */
     bool chunked;       /* the stream's framing */

@@ -22,6 +22,7 @@ class Record:
         self.book, self.id, self.kind, self.name, self.model = book, request_id, kind, name, model
         self.began, self.ended, self.outcome = now(), None, None
         self.answered = False  # the head of an answer came
+        self.has_spoken = False  # some of its reply came before its end
         self.tries = 1  # how often it was sent
         self.is_op = False  # of a session: such a one ends with its worker (docs/sessions.md)
 

@@ -59,7 +59,7 @@ class Judge:
     def refusal(self, record, code, status, may):
         """An error instead of a reply, or its end."""
         if code == "worker_crashed" and status in (200, 503):
-            return self.settle(record, "crashed")
+            return self.settle(record, "crashed")  # see crashes
         if code == "draining" and status in (200, 503) and self.down_during(record, ("term",)):
             return self.settle(record, "draining")
         if (code, status) in (("queue_full", 429), ("capacity_exhausted", 429)):
@@ -89,6 +89,7 @@ class Judge:
             self.begins(record, r, entry)
             return self.connection(record, a)
         if r.error or a.status != 200:
+            record.has_spoken = any(c.said() != ("", "", []) for c in r.choices.values())
             self.begins(record, r, entry)
             return self.refusal(record, r.error, a.status, may)
         if not r.ended:
@@ -131,13 +132,15 @@ class Judge:
 
     def crashes(self):
         """At the end: which of the worker_crashed were to be. A death by the worker's own fault blames at most one request, one
-        that was there when an earlier such death made it a suspect (PROTOCOL 6); a worker that cannot be started, or was given
-        up, fails all that wait for it; an op of a session goes with its worker."""
+        that was there when an earlier such death made it a suspect (PROTOCOL 6); a worker that cannot be started fails all that
+        wait for it and were never with one, and none that has begun to speak; one that was given up fails all; an op of a session
+        goes with its worker."""
         blamed = 0
         for r in self.book.crashed:
             deaths = [d for d in self.world.deaths() if d.model == r.model and r.began - 1 < d.at < r.ended + 1]
             own = [d for d in deaths if d.own_fault()]
-            if r.is_op and deaths or any(m == r.model and r.began - 1 < t < r.ended + 1 for t, m in self.world.hopeless()):
+            lost = [what for t, m, what in self.world.hopeless() if m == r.model and r.began - 1 < t < r.ended + 1]
+            if r.is_op and deaths or "given_up" in lost or (lost and not r.has_spoken):
                 continue
             second = next((d for d in own[1:] if not d.blamed), None)
             if second:

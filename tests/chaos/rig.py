@@ -14,7 +14,7 @@ DIED = re.compile(r'serve model="(\w+)" worker=gone .*cause=(\w+)(?: detail="(?:
 STARTED = re.compile(r'serve model="(\w+)" worker=started pid=(\d+)')
 READY = re.compile(r'serve model="(\w+)" worker=ready pid=(\d+)')
 HTTP = re.compile(r"info http method=\S+ path=\S+ status=(\d+) .* id=(\S+) user=")
-HOPELESS = re.compile(r'serve model="(\w+)" worker=(?:not_started|given_up)')
+HOPELESS = re.compile(r'serve model="(\w+)" worker=(not_started|given_up)')
 
 
 def now():
@@ -131,7 +131,7 @@ class Daemon:
             self.port = int(line.rsplit(":", 1)[1])
             self.listening.set()
         if m := HOPELESS.search(line):
-            self.hopeless.append((now(), m[1]))
+            self.hopeless.append((now(), m[1], m[2]))
 
     def exchanged(self, request_id):
         with self.lock:

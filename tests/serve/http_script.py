@@ -746,6 +746,20 @@ class Limits(unittest.TestCase):
                 self.assertEqual(a.rest(), b"")  # idle
             d.wait_stats(0, 0)
 
+    def test_time_without_the_server(self):
+        """It is stopped beyond the limits: what has come meanwhile is not late."""
+        with Server("head_s=1", "body_s=1", "idle_s=1") as d, d.raw() as s, d.raw(post("/echo", b"x" * 50)[:-1]) as t:
+            d.wait_stats(2)
+            for sig, state in (0, "S"), (signal.SIGSTOP, "T"):  # its wait for sockets is ended by that, without any
+                d.process.send_signal(sig)
+                while state_of(d.process.pid) != state:
+                    time.sleep(0.01)
+            s.sendall(get("/echo"))
+            t.sendall(b"x")
+            time.sleep(1.5)
+            d.process.send_signal(signal.SIGCONT)
+            self.assertEqual((read_answer(s)[0], read_answer(t)[0]), (200, 200))
+
     def test_body_time(self):
         with Server("body_s=1") as d, d.raw(post("/echo", b"x" * 50)[:-1]) as s:
             a = Answers(s)
@@ -900,6 +914,10 @@ class Limits(unittest.TestCase):
     def test_senseless_limits(self):
         other = Server("pause_at=10", "continue_at=11", wait=False)
         self.assertEqual(other.end(), 1)
+
+
+def state_of(pid):
+    return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
 
 
 def select_readable(*sockets):

@@ -370,9 +370,10 @@ static void lose(bench *b, size_t i, status code)
     turn(b);
 }
 
-#define ACCEPTED                                                                \
-    "\"accepted\":{\"seed\":5,\"now\":1,\"prompt_tokens\":2,\"prompt_digest\":" \
+#define ACCEPTED_OF(n)                                                              \
+    "\"accepted\":{\"seed\":5,\"now\":1,\"prompt_tokens\":" n ",\"prompt_digest\":" \
     "\"abababababababababababababababababababababababababababababababab\",\"cached_prompt_tokens\":0}"
+#define ACCEPTED ACCEPTED_OF("2")
 #define TOKEN \
     "\"token\":\"xy\",\"ids\":[3],\"logprobs\":[{\"id\":3,\"logprob\":-0.5,\"text\":\"xy\",\"top\":[]}]"
 #define DELTA                                                                                              \
@@ -420,7 +421,7 @@ static const script scripts[] = {
     {&completions,
      "{\"prompt\":[\"ab\",\"b\"],\"seed\":4,\"stream\":true,\"echo\":true,\"logprobs\":1,\"stream_options\":{"
      "\"include_usage\":true}}",
-     {{0, ACCEPTED}, {1, ACCEPTED}, {0, PROMPT}, {0, TOKEN}, {1, TOKEN}, {1, DONE}, {0, DONE}}},
+     {{0, ACCEPTED}, {1, ACCEPTED_OF("1")}, {0, PROMPT}, {0, TOKEN}, {1, TOKEN}, {1, DONE}, {0, DONE}}},
     {&chat,
      "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"ab\"}]}],\"seed\":4,"
      "\"stream\":true,"
@@ -522,6 +523,14 @@ static void test_echo(void **state)
                            "\"text\":\"b\",\"logprobs\":{\"tokens\":[\"b\"],\"token_logprobs\":[null],"
                            "\"top_logprobs\":[null],\"text_offset\":[0]}"),
                      1);
+    close_bench(&b, 1);
+    open_bench(&b); /* cut before anything was computed: what the prompt's tokens are nobody knows */
+    play(&b, &scripts[0], 2);
+    say(&b, 0, DONE_AS("timeout", "0"));
+    say(&b, 1, DONE_AS("timeout", "0"));
+    assert_int_equal(count(b.conn.out, "\"text\":\"ab\",\"logprobs\":{\"tokens\":[],\"token_logprobs\":[],"
+                                       "\"top_logprobs\":[],\"text_offset\":[]}"),
+                     2);
     close_bench(&b, 1);
     open_bench(&b);
     play(&b, &scripts[4], n_frames(&scripts[4]));
