@@ -140,7 +140,7 @@ static status put_probs(run_choice *c, const buf *prompt, const frame_logprob *p
 {
     buf others = {0};
     status st = ST_OK;
-    if (!probs && c->result.prompt_tokens > 1) {
+    if (n + 1 != (size_t)c->result.prompt_tokens) {
         c->logprobs.next_offset = logprob_count_chars((wire_string){buf_str(prompt), prompt->len});
         return ST_OK;
     }
