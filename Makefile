@@ -1,7 +1,7 @@
 # The door: meson does the work. BUILD folders are build/<kind>.
 MESON_RELEASE = --buildtype=release -Db_ndebug=true
 THREADED = $(foreach s,base engine worker serve,--suite $(s))
-.PHONY: run test bench bench-peers asan tsan fuzz simulate chaos mutants install format clean build
+.PHONY: run test bench bench-peers asan tsan fuzz simulate chaos mutants install format clean build debug
 
 run: build
 	@tools/first-run.sh build/release
@@ -10,9 +10,11 @@ build:
 	@tools/install-deps.sh run
 	@tools/build.sh release $(MESON_RELEASE) -Dtests=disabled
 
-test:
+debug:
 	@tools/install-deps.sh test
 	@tools/build.sh debug --buildtype=debugoptimized
+
+test: debug
 	@tools/run-tests.sh build/debug
 
 bench: build
@@ -32,17 +34,12 @@ tsan:
 	@tools/run-tests.sh build/tsan $(THREADED)
 
 fuzz:
-	@tools/install-deps.sh ci
-	@tools/fuzz.sh $(SECONDS_EACH)
+	@tools/install-deps.sh ci && tools/fuzz.sh $(SECONDS_EACH)
 
-simulate:
-	@tools/install-deps.sh test
-	@tools/build.sh debug --buildtype=debugoptimized
+simulate: debug
 	@build/debug/tests/sim/sim $(addprefix --seed ,$(SEED)) --seconds 80 && HEARTH_ROOT=. build/debug/tests/sim/sim_ember $(addprefix --seed ,$(SEED)) --seconds 60
 
-chaos:
-	@tools/install-deps.sh test
-	@tools/build.sh debug --buildtype=debugoptimized
+chaos: debug
 	@tests/chaos/chaos_main.py --build build/debug $(foreach w,$(WITHOUT),--without $(w)) $(addprefix --seconds ,$(SECONDS)) $(addprefix --seed ,$(SEED))
 
 mutants:

@@ -408,6 +408,7 @@ static status ask_first(promise *p, const request *q, generation *g, bool *by_jo
                                     .model_digest = info.model.digest,
                                     .seed = q->seed,
                                     .numerics = d->cfg.numerics,
+                                    .knows_sampling = info.known,
                                     .sampling = info.model.sampling,
                                     .body = q->body,
                                     .body_len = q->len};

@@ -34,7 +34,7 @@ static status make_again(promise *p, const idempotency_order *o, err *e)
     const generation_route *route = find_route(p->d, o->route);
     generation_order order = {.request_id = o->request_id,
                               .created_ms = p->entry->created_ms,
-                              .sampling = o->model_digest[0] ? &o->sampling : NULL, /* it was not known */
+                              .sampling = o->knows_sampling ? &o->sampling : NULL,
                               .model_digest = o->model_digest,
                               .service = o->model[0] ? models_find(api->models, o->model) : NULL};
     const generation_taker taker = promise_taker(p);

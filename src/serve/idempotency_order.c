@@ -22,6 +22,19 @@ static void put_u64(json_w *w, const char *key, uint64_t v)
     json_w_u64(w, v);
 }
 
+static void put_sampling(json_w *w, const frame_sampling *s)
+{
+    json_w_key(w, "sampling");
+    json_w_obj_open(w);
+    for (size_t i = 0; i < FRAME_SAMPLING_COUNT; i++) {
+        if (s->said & 1u << i) {
+            json_w_key(w, sampling_names[i]);
+            json_w_f64(w, s->value[i]);
+        }
+    }
+    json_w_obj_close(w);
+}
+
 status idempotency_order_put(buf *out, const idempotency_order *o)
 {
     size_t before = out->len;
@@ -35,15 +48,9 @@ status idempotency_order_put(buf *out, const idempotency_order *o)
     put_text(&w, "digest", o->model_digest);
     put_u64(&w, "numerics", o->numerics);
     put_u64(&w, "seed", o->seed);
-    json_w_key(&w, "sampling");
-    json_w_obj_open(&w);
-    for (size_t i = 0; i < FRAME_SAMPLING_COUNT; i++) {
-        if (o->sampling.said & 1u << i) {
-            json_w_key(&w, sampling_names[i]);
-            json_w_f64(&w, o->sampling.value[i]);
-        }
+    if (o->knows_sampling) {
+        put_sampling(&w, &o->sampling);
     }
-    json_w_obj_close(&w);
     json_w_obj_close(&w);
     status st = json_w_end(&w);
     st = st == ST_OK ? buf_append_char(out, '\n') : st;
@@ -69,11 +76,15 @@ static bool get_u64(const json *root, const char *key, uint64_t *out)
     return json_get(root, key, &v) && json_u64(v, out);
 }
 
-static bool get_sampling(const json *root, frame_sampling *out)
+static bool get_sampling(const json *root, bool *known, frame_sampling *out)
 {
     const json *v = NULL, *number;
     memset(out, 0, sizeof *out);
-    if (!json_get(root, "sampling", &v) || json_kind(v) != JSON_OBJECT) {
+    *known = json_get(root, "sampling", &v);
+    if (!*known) {
+        return true;
+    }
+    if (json_kind(v) != JSON_OBJECT) {
         return false;
     }
     for (size_t i = 0; i < FRAME_SAMPLING_COUNT; i++) {
@@ -97,7 +108,8 @@ static bool get_members(const json *root, idempotency_order *o)
     o->model_digest = get_text(root, "digest");
     bool ok = o->route && o->request_id && o->model && o->model_digest &&
               get_u64(root, "numerics", &numerics) && get_u64(root, "seed", &o->seed) && o->seed > 0 &&
-              o->seed <= INT64_MAX && numerics <= UINT32_MAX && get_sampling(root, &o->sampling);
+              o->seed <= INT64_MAX && numerics <= UINT32_MAX &&
+              get_sampling(root, &o->knows_sampling, &o->sampling);
     o->numerics = (uint32_t)numerics;
     return ok;
 }

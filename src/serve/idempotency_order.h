@@ -20,8 +20,9 @@ typedef struct idempotency_order {
     const char *model_digest;               /* "" = unknown */
     uint64_t seed;
     uint32_t numerics;
-    frame_sampling sampling;
-    const char *body; /* borrowed */
+    bool knows_sampling;     /* else no worker had been ready: it is the first one's that takes it */
+    frame_sampling sampling; /* what the model said of it */
+    const char *body;        /* borrowed */
     size_t body_len;
     json_doc *doc; /* owned: of one that was read */
 } idempotency_order;

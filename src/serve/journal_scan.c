@@ -124,7 +124,13 @@ status journal_load(journal *j, err *e)
                  j->n_bad, l.n_cut, l.n_lost);
     }
     j->n_bad += l.n_cut;
-    index_expire(j);
+    for (journal_entry *entry = j->first, *next; entry;
+         entry = next) { /* clocks may have been put back between them */
+        next = entry->next;
+        if (index_is_old(j, entry)) {
+            index_remove(j, entry);
+        }
+    }
     while (j->n_entries > JOURNAL_MAX_ENTRIES && index_forget_one(j)) {
     }
     log_emit(LOG_INFO, "journal", "event=open entries=%zu unanswered=%zu bytes=%" PRIu64, j->n_entries,

@@ -55,7 +55,8 @@ static void check_folder(const char *folder)
     for (struct dirent *x = d ? readdir(d) : NULL; x; x = readdir(d)) {
         size_t len = strlen(x->d_name), n;
         char path[4096];
-        if (len <= sizeof PAGE_ENDING || strcmp(x->d_name + len - (sizeof PAGE_ENDING - 1), PAGE_ENDING) != 0) {
+        if (len <= sizeof PAGE_ENDING ||
+            strcmp(x->d_name + len - (sizeof PAGE_ENDING - 1), PAGE_ENDING) != 0) {
             continue;
         }
         snprintf(path, sizeof path, "%s/%s", folder, x->d_name);

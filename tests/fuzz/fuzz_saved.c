@@ -5,6 +5,7 @@
  * The mutator sums anew what it changed.
  */
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

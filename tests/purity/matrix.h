@@ -118,6 +118,8 @@
     X(low_priority, "others that came later go first", .cfg.max_sequences = 2)                              \
     X(high_priority, "it goes before others that came earlier", .cfg.max_sequences = 2)                     \
     X(behind_long, "a long prompt is in its middle when it comes", .cfg.max_step_ns = 60 * PURITY_ROW_NS)   \
+    X(limit_low, "one page may be in use: it goes beyond that, alone")                                      \
+    X(limit_moves, "the limit of pages falls and rises beside one that began before")                       \
     X(scored, "its own prompt wants logits of every row")                                                   \
     X(said_again, "what was said is scored as a prompt")                                                    \
     X(resumed_cold, "it began in another engine, of another set, threads and chunk; here nothing is known") \

@@ -300,6 +300,36 @@ void run_parked_twice(scene *s)
     expect(s, s->got.result.preemptions == 2, "not preempted twice");
 }
 
+void run_limit_low(scene *s)
+{
+    engine_set_page_limit(s->p.en, 1);
+    tested(s, NULL);
+    until_said(s, &s->got, PURITY_HOLD_AT);
+    bool beyond = s->q.n_prompt + PURITY_HOLD_AT > PAGE;
+    expect(s, s->got.over || !beyond || stats_of(s).pages_total > 1, "it did not go beyond the limit");
+    until_over(s, &s->got);
+    step(s, 1);
+    expect(s, stats_of(s).pages_total == 1 && stats_of(s).pages_cached <= 1, "it gave nothing back");
+    expect(s, stats_of(s).preemptions == 0, "it was preempted");
+}
+
+/* It falls where only the elder fits, and rises again, over and over; the elder is never the one that gives way. */
+void run_limit_moves(scene *s)
+{
+    heard *by = submit_other(s, &(other){.n_prompt = 40, .n_new = 200});
+    until_said(s, by, 1);
+    tested(s, NULL);
+    for (size_t i = 0; !s->got.over && i < 4000; i++) {
+        engine_set_page_limit(s->p.en, i % 8 < 4 || by->over ? SIZE_MAX : 1);
+        step(s, 1);
+    }
+    until_over(s, &s->got);
+    expect(s, s->got.result.preemptions > 0 || s->got.result.n_ids < 4, "it was not preempted");
+    engine_set_page_limit(s->p.en, SIZE_MAX);
+    until_over(s, by);
+    expect(s, by->result.preemptions == 0, "the elder gave way");
+}
+
 void run_scored(scene *s)
 {
     s->scored = true;

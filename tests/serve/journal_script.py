@@ -8,6 +8,7 @@ import os
 import pathlib
 import random
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import threading
 import time
 import unittest
 
-from serve_rig import GROUP, HERE, MODEL, PATIENCE, SERVE, Daemon, alive, until
+from serve_rig import GROUP, HERE, MODEL, PATIENCE, SERVE, Daemon, accepts, alive, until
 
 REPLAYED = "Idempotent-Replayed"
 
@@ -294,6 +295,20 @@ class Restarts(Case):
             self.assertTrue(d.saw(prompt="gate say one"))
             self.assertEqual(d.seen_lines()[0]["top_k"], 40)
             d.gate.touch()
+
+    def test_sampling_of_the_next(self):
+        """Nothing was known of it: the worker that takes the request says it."""
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        with self.killed("slow", self.keep.name + "/never", port=port, wait=False) as d:
+            d.port = port
+            self.assertTrue(until(lambda: accepts(port)))
+            later(d, "a", "say one")
+            self.assertTrue(until(lambda: d.metrics()["hearth_journal_unanswered"] == 1))
+        with self.stub("advice") as d:
+            self.assertTrue(d.saw(prompt="say one"))
+            self.assertEqual((d.seen_lines()[0]["temperature"], d.seen_lines()[0]["top_k"]), (0.7, 40))
 
     def test_stopped(self):
         """SIGTERM: its client hears of it, the request is kept."""

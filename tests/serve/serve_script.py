@@ -123,6 +123,33 @@ class Starts(unittest.TestCase):
             self.assertEqual(got[0][0], 200)  # it waited for the worker
             self.assertEqual(d.ask("GET", "/health")[::2], (200, {"status": "ok"}))
 
+    def test_sampling_while_loading(self):
+        """What the model says of sampling is in force for those, too, who asked before it was there to say so."""
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        with tempfile.TemporaryDirectory() as t, Daemon("slow", t + "/go", "advice", port=port, wait=False) as d:
+            d.port = port
+            self.assertTrue(until(lambda: accepts(port)))
+            got = []
+            bodies = [{"input": "say a"}, {"input": "say b", "temperature": 0.2}, {"input": "say c", "top_k": 3, "top_p": 0.5}]
+            asking = [threading.Thread(target=lambda b=b: got.append(d.ask("POST", "/v1/responses", b))) for b in bodies]
+            for thread in asking:
+                thread.start()
+            self.assertTrue(d.has_queued(3))
+            pathlib.Path(t + "/go").touch()
+            for thread in asking:
+                thread.join()
+            self.assertEqual(sorted((a["temperature"], a["top_p"]) for _, _, a in got), [(0.2, 1), (0.7, 0.5), (0.7, 1)])
+            early = {x["messages"][0]["content"]: x for x in d.seen_lines() if "messages" in x}
+            for b in bodies:  # and now
+                self.assertEqual(d.ask("POST", "/v1/responses", {**b, "input": b["input"] + " say x"})[0], 200)
+            late = {x["messages"][0]["content"].removesuffix(" say x"): x for x in d.seen_lines()[-3:]}
+            said = [[(x[q].get("temperature"), x[q].get("top_p", 1), x[q].get("top_k"), x[q].get("min_p", 0),
+                      x[q].get("repetition_penalty", 1)) for q in ("say a", "say b", "say c")] for x in (early, late)]
+            self.assertEqual(said[0], [(0.7, 1, 40, 0, 1), (0.2, 1, 40, 0, 1), (0.7, 0.5, 3, 0, 1)])
+            self.assertEqual(said[1], said[0])
+
     def test_second_start_succeeds(self):
         with tempfile.TemporaryDirectory() as t, Daemon("once", os.path.join(t, "flag")) as d:
             self.assertEqual(d.complete("say ok")[0], 200)

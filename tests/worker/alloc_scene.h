@@ -46,6 +46,7 @@ static const scene_line scene[] = {
     {"c2", SCENE_ALONE,
      "\"op\":\"chat\"," SCENE_MESSAGES ",\"reasoning\":{\"enabled\":true,\"budget\":4},\"max_new_tokens\":12,"
      "\"stop\":[\"none such\"]," SCENE_SEED},
+    {"k1", SCENE_CUT, "\"op\":\"kv_limit\",\"pages\":68"},
     {"r1", SCENE_ALONE,
      "\"op\":\"generate\",\"prompt\":\"abc\",\"max_new_tokens\":9,\"stop\":[\"none "
      "such\"],\"resume\":{\"ids\":[100,"

@@ -351,6 +351,20 @@ class Chat(ResumeCase):
         w.finish()
 
 
+class Stories(ResumeCase):
+    """A model that was trained elsewhere, with a SentencePiece vocabulary."""
+
+    def test_story(self):
+        root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
+        path = os.path.join(os.environ.get("HEARTH_FIXTURES") or f"{root}/../shared/fixtures", "stories260K.gguf")
+        if not os.path.exists(path):
+            self.skipTest(f"fixtures absent ({path})")
+        ask = {"prompt_segments": [{"text": "Once upon a time"}], "add_special": True}
+        for sampled in ({}, {**HOT, "logprobs": True, "top_logprobs": 2, "stop": ["Lily", " day. "]}):
+            frames = self.disturb(generate(**ask, **sampled), path)
+            self.assertGreater(frames[-1]["completion_tokens"], 4)
+
+
 class Killed(ResumeCase):
     """Real deaths: the store has what is not to be computed again."""
 

@@ -147,18 +147,18 @@ class StateCase(PipeCase):
         self.assertEqual([s[k] for k in ("pages_used", "parked", "running", "queued", "lanes_live", "requests_failed")], [0] * 6, s)
         return done
 
-    def meet(self, w, way, fields, is_met, **more):
-        for _ in range(10):
-            try:
-                return self.once(w, way, fields() if callable(fields) else fields, is_met, **more)
-            except Missed:
-                pass
-        self.fail("the state is never met")
-
     def each(self, w, fields, is_met, check, ways=WAYS, **more):
+        """check gets the done frame; it may say Missed, too."""
         for way in ways:
             with self.subTest(way):
-                check(self.meet(w, way, fields, is_met, **more))
+                for _ in range(10):
+                    try:
+                        check(self.once(w, way, fields() if callable(fields) else fields, is_met, **more))
+                        break
+                    except Missed:
+                        pass
+                else:
+                    self.fail("the state is never met")
         w.finish()
 
 

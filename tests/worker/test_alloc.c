@@ -6,6 +6,7 @@
  *
  *   test_alloc MODEL [--all] [--from N]   --all: every n; else some of them
  */
+#include <ftw.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -275,20 +276,28 @@ static void release(test *t)
     free(t->lines);
 }
 
+static int remove_one(const char *path, const struct stat *sb, int kind, struct FTW *at)
+{
+    (void)sb;
+    (void)kind;
+    (void)at;
+    return remove(path);
+}
+
 int main(int argc, char **argv)
 {
     static const int log_fd = STDERR_FILENO;
     static test t;
-    char store[] = "/tmp/hearth-alloc-XXXXXX";
+    char folder[] = "/tmp/hearth-alloc-XXXXXX";
     bool all = argc > 2 && strcmp(argv[2], "--all") == 0;
     uint64_t from = argc > 4 ? strtoull(argv[4], NULL, 10) : 1;
-    if (argc < 2 || !mkdtemp(store)) {
+    if (argc < 2 || !mkdtemp(folder)) {
         fprintf(stderr, "usage: test_alloc MODEL [--all [--from N]]\n");
         return 2;
     }
     log_set_sink(log_fd_sink, (void *)(intptr_t)&log_fd, LOG_ERROR);
     signal(SIGPIPE, SIG_IGN);
-    alloc_rig_open(&t.rig, argv[1], store);
+    alloc_rig_open(&t.rig, argv[1], folder);
     bool alive = look(&t);
     uint64_t n_all = t.n_allocs, step = all ? 1 : n_all / (FEW_ROUNDS / 2) + 1, n_rounds = 0;
     for (uint64_t n = from; alive && n <= n_all + n_all / 8; n += step) {
@@ -299,5 +308,6 @@ int main(int argc, char **argv)
     printf("%llu allocations in a round, %llu rounds, %zu requests failed, %d faults, exit status %d\n",
            (unsigned long long)n_all, (unsigned long long)n_rounds, t.n_failed_requests, t.failures, rc);
     release(&t);
+    (void)nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
     return alive && rc == 0 && t.failures == 0 ? 0 : 1;
 }
