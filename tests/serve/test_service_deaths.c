@@ -412,6 +412,7 @@ static void a_standstill_costs_the_worker(void **state)
         assert_string_equal(c.text, "x ");
         assert_int_equal(bench_info(&b).n_deaths[WORKER_STALLED], 2);
         assert_int_equal(bench_logged(&b, "cause=stalled"), 2);
+        bench_later(&b, 300); /* its back-off */
         client_submit(&b, &next, "next", 0, "say y");
         client_wait(&b, &next);
         assert_string_equal(next.text, "y ");
