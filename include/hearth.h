@@ -90,11 +90,12 @@ typedef struct hearth_session hearth_session;
 
 typedef struct hearth_model_options {
     size_t size;
-    const char *cpu;      /* "ref", "avx2", "avx512", "amx": at most this instruction set; NULL = the best */
-    const char *kv_type;  /* "f16", "f32", "bf16", "q8_0": how what was read is kept; NULL = "f16" */
-    int32_t threads;      /* at most; 0 = all this process may use (affinity mask and CPU quota bound both) */
-    int32_t context;      /* tokens of prompt and reply together; 0 = the smaller of the model's and 8,192 */
-    int32_t max_sessions; /* open at once; 0 = 8. Memory for them is used as they fill. */
+    const char *cpu;     /* "ref", "avx2", "avx512", "amx": at most this instruction set; NULL = the best */
+    const char *kv_type; /* "f16", "f32", "bf16", "q8_0": how what was read is kept; NULL = "f16" */
+    int32_t threads;     /* at most; 0 = all this process may use (affinity mask and CPU quota bound both) */
+    int32_t
+        context; /* tokens of prompt and reply together; 0 = as many as memory allows, up to the model's */
+    int32_t max_sessions;                     /* open at once; 0 = 8. Memory for them is used as they fill. */
     void (*progress)(void *ctx, double done); /* while loading, 0 to 1; may be NULL */
     void *progress_ctx;
     const char

@@ -53,6 +53,7 @@ int model_path_find(const char *name, char *path, size_t cap);
 #define MODEL_STORE_BYTES       ((int64_t)8 << 30)  /* that the store of a model may take */
 #define MODEL_STORE_DAILY_BYTES ((int64_t)64 << 30) /* that may be written there in a day */
 #define MODEL_STORE_MOST        ((int64_t)1 << 53)  /* that either may be */
+#define MODEL_MEMORY_MOST       ((int64_t)1 << 53)  /* that memory may be said to be, in bytes */
 /* Checks and converts. EXIT_USAGE for a value that does not exist, which is printed. default_kv applies when
  * --kv-type is absent. Strings live as long as the program (the folder for packed weights comes from --pack-dir,
  * $XDG_CACHE_HOME or $HOME; NULL with --no-pack-cache or without any of them). */

@@ -392,7 +392,7 @@ int cmd_serve(int argc, char **argv)
         {"store", 0, ARG_TEXT, &a.store_dir, 0, 0, "DIR  where what was read is kept on disk (hearth/kv in $XDG_CACHE_HOME or ~/.cache)"},
         {"store-bytes", 0, ARG_INT, &a.store_bytes, 1, MODEL_STORE_MOST, "N  bytes that may be kept there, per model (8589934592)"},
         {"store-daily-bytes", 0, ARG_INT, &a.store_daily, 0, MODEL_STORE_MOST, "N  bytes that may be written there in a day, per model (68719476736; 0: any)"},
-        {"memory-bytes", 0, ARG_INT, &a.memory_bytes, 1, INT64_MAX, "N  for all models together (what the machine and its control groups allow)"},
+        {"memory-bytes", 0, ARG_INT, &a.memory_bytes, 1, MODEL_MEMORY_MOST, "N  for all models together (what the machine and its control groups allow)"},
         {"no-store", 0, ARG_FLAG, &a.no_store, 0, 0, "keep nothing on disk"},
         {"journal", 0, ARG_TEXT, &a.journal_dir, 0, 0, "DIR  keep requests with an Idempotency-Key and their answers here, beyond a restart"},
         {"journal-bytes", 0, ARG_INT, &a.journal_bytes, 16 << 20, MODEL_STORE_MOST, "N  bytes that it may take there (268435456)"},

@@ -268,7 +268,8 @@ size_t engine_running(const engine *en); /* sequences that have not ended */
  * Between steps: at most n_pages (1 … all that were reserved, else the nearest of these) are in use from now on, and
  * copies of preempted sequences are limited in proportion; memory beyond that goes back to the system. What is only
  * cached goes first, then sequences are preempted. It changes no reply and refuses none: one that is alone goes
- * beyond the limit when it must, alone, and gives that back. Returns the limit.
+ * beyond the limit when it must and gives that back (an import of a range does not: it
+ * is ST_CAPACITY). Returns the limit.
  */
 size_t engine_set_page_limit(engine *en, size_t n_pages);
 

@@ -543,6 +543,18 @@ bool instance_changed(const instance *in)
     return gguf_changed(in->file);
 }
 
+bool instance_maps(const instance *in, const void *address)
+{
+    for (size_t i = 0; i < gguf_parts(in->file); i++) {
+        uint64_t n_bytes;
+        const unsigned char *at = address, *part = gguf_part_bytes(in->file, i, &n_bytes);
+        if (at >= part && (uint64_t)(at - part) < n_bytes) {
+            return true;
+        }
+    }
+    return model_maps(in->model, address);
+}
+
 status instance_digest(const instance *in, uint8_t sum[SHA256_BYTES])
 {
     if (in->has_digest) {

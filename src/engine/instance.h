@@ -129,6 +129,9 @@ engine *instance_engine(instance *in); /* NULL if only the plan was asked for */
 const tokenizer *instance_tokenizer(const instance *in);
 const instance_info *instance_describe(const instance *in);
 bool instance_changed(const instance *in); /* the file changed under its mapping */
+/* Whether the address lies in the mappings of the model's files, its packed weights included: what cannot be read there
+ * (SIGBUS) was taken away from outside. Async-signal-safe, while the instance is open. */
+bool instance_maps(const instance *in, const void *address);
 /* SHA-256 of the file: known from its packed weights, else from its mapping. ST_UNSUPPORTED if the model has
  * several, or if it is not known and the file is over INSTANCE_DIGEST_BYTES. */
 status instance_digest(const instance *in, uint8_t sum[SHA256_BYTES]);

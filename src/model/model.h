@@ -45,6 +45,8 @@ status model_pack(model *m, pool *p, const model_pack_options *opt, err *e);
 /* Whether model_pack has something to do: matrices that the table wants packed. */
 bool model_wants_packing(const model *m);
 uint64_t model_packed_bytes(const model *m); /* of all of these; 0: there are none */
+/* Whether the address lies in packed weights that are a mapping of a file. Async-signal-safe. */
+bool model_maps(const model *m, const void *address);
 /* Whether a tensor of the file is read while the model runs, packed or not. */
 bool model_reads_tensor(const model *m, const gguf_tensor *t);
 /* Memory of its own, beside packed weights, that forward calls on so many threads for so many replies use. */

@@ -44,6 +44,12 @@ void model_unpack(model *m)
     m->image_mapped = false;
 }
 
+bool model_maps(const model *m, const void *address)
+{
+    const unsigned char *at = address, *image = m->image;
+    return m->image_mapped && at >= image && (uint64_t)(at - image) < m->plan.image_bytes;
+}
+
 typedef struct touch_job {
     const volatile unsigned char *image;
     uint64_t n_bytes;

@@ -31,8 +31,8 @@ static const char *state_name(service_state s)
 
 static const char *phase_name(uint64_t phase)
 {
-    static const char *const names[] = {"starting", "loading", "packing", "idle",
-                                        "prefill",  "decode",  "draining"};
+    static const char *const names[] = {"starting", "loading", "packing",  "idle",
+                                        "prefill",  "decode",  "draining", "weights_gone"};
     return phase < sizeof names / sizeof names[0] ? names[phase] : "unknown"; /* a worker is not trusted */
 }
 

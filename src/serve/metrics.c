@@ -216,7 +216,8 @@ static const struct {
 } page_rows[] = {
     {"hearth_worker_steps_total", "counter", "Engine steps begun.", STATUS_ROW_TICK},
     {"hearth_worker_phase", "gauge",
-     "What the worker does: 0 starting, 1 loading, 2 packing, 3 idle, 4 prefill, 5 decode, 6 draining.",
+     "What the worker does: 0 starting, 1 loading, 2 packing, 3 idle, 4 prefill, 5 decode, 6 draining, 7 its "
+     "model's file is gone.",
      STATUS_ROW_PHASE},
     {"hearth_worker_loaded_bytes", "gauge", "Bytes of the model loaded so far.", STATUS_ROW_LOADED_BYTES},
     {"hearth_worker_load_total_bytes", "gauge", "Bytes of the model to load.", STATUS_ROW_LOAD_TOTAL_BYTES},

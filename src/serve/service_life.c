@@ -1,4 +1,5 @@
 /* model_service: the life of its worker: starts, deaths, back-off, what is watched, and the end. */
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -136,10 +137,22 @@ void service_life_lost(void *ctx)
     service_tell(s);
 }
 
+/* The worker says on its page whose fault its SIGBUS was. */
+static bool lost_its_weights(const model_service *s, worker_cause cause)
+{
+    status_snapshot page;
+    if (cause != WORKER_KILLED || worker_conn_end(s->conn) != SIGBUS) {
+        return false;
+    }
+    worker_conn_left(s->conn, &page);
+    return page.row[STATUS_ROW_PHASE] == STATUS_WEIGHTS_GONE;
+}
+
 void service_life_gone(void *ctx)
 {
     model_service *s = ctx;
     worker_cause cause = service_memory_cause(s, worker_conn_cause(s->conn));
+    cause = lost_its_weights(s, cause) ? WORKER_MODEL_CHANGED : cause;
     bool by_itself = cause == WORKER_EXITED || cause == WORKER_KILLED;
     if (s->draining && !s->lost_work && by_itself) {
         cause = WORKER_STOPPED; /* as it was asked to */

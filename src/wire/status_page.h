@@ -56,7 +56,8 @@ typedef enum status_phase {
     STATUS_IDLE,
     STATUS_PREFILL,
     STATUS_DECODE,
-    STATUS_DRAINING
+    STATUS_DRAINING,
+    STATUS_WEIGHTS_GONE /* SIGBUS where the model's files are mapped: it dies of that */
 } status_phase;
 
 typedef enum status_row {

@@ -26,6 +26,7 @@
 #include "worker/saved.h"
 #include "worker/sessions.h"
 #include "worker/task.h"
+#include "worker/weights_gone.h"
 
 typedef struct worker {
     halt halt;
@@ -288,6 +289,7 @@ static status serve(worker *w, const worker_config *cfg, err *e)
                          .saved = w->loop.desk.saved,
                          .kept = w->kept};
     status st = halt_catch_signals(&w->halt, e);
+    st = st == ST_OK ? weights_gone_watch(w->model, w->page, e) : st;
     if (st == ST_OK) {
         st = preparer_new(&with, &w->bell, w->page, &w->preparer, e);
     }
@@ -445,6 +447,7 @@ static void close_all(worker *w)
     turns_free(w->kept);
     sessions_free(w->sessions);
     chat_template_free(w->chat);
+    weights_gone_forget();
     instance_close(w->model);
     saved_close(&w->saved);
     instance_source_close(w->source);

@@ -148,21 +148,21 @@ static void look_at(journal *j)
     must(n_unanswered == c.n_unanswered && c.n_unanswered <= c.n_entries);
 }
 
-static const char owner[] = "the fuzzer", name[] = "\377\001";
+static const char our_owner[] = "the fuzzer", our_name[] = "\377\001";
 
 /* A request of our own: asked and answered. False: the input has one of that name. */
 static bool add_one(journal *j)
 {
-    const journal_question q = {.owner = owner,
-                                .owner_len = sizeof owner,
-                                .name = name,
-                                .name_len = sizeof name,
+    const journal_question q = {.owner = our_owner,
+                                .owner_len = sizeof our_owner,
+                                .name = our_name,
+                                .name_len = sizeof our_name,
                                 .text = "q",
                                 .text_len = 1,
                                 .created_ms = NOW_MS};
     heard h = {0};
     err e;
-    journal_entry *x = journal_find(j, owner, sizeof owner, name, sizeof name);
+    journal_entry *x = journal_find(j, our_owner, sizeof our_owner, our_name, sizeof our_name);
     if (x) {
         return false;
     }
@@ -185,7 +185,7 @@ static void try_folder(void)
     j = open_it();
     must(j != NULL);
     look_at(j);
-    const journal_entry *x = journal_find(j, owner, sizeof owner, name, sizeof name);
+    const journal_entry *x = journal_find(j, our_owner, sizeof our_owner, our_name, sizeof our_name);
     must(!added || (x && x->answered));
     journal_close(j);
 }

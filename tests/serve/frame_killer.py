@@ -13,18 +13,20 @@ plan, *command = sys.argv[1:]
 worker = subprocess.Popen(command, stdout=subprocess.PIPE, close_fds=False)
 name, n = None, 0
 for line in worker.stdout:
-    view = memoryview(line)
-    while view:
-        view = view[os.write(1, view):]
-    if not line.startswith(b'{"id"'):
-        continue
-    with open(plan) as f:
-        now, last = f.read().split()
-    name, n = now, (n if now == name else 0) + 1
-    if n == int(last):
+    is_last = False
+    if line.startswith(b'{"id"'):
+        with open(plan) as f:
+            now, last = f.read().split()
+        name, n = now, (n if now == name else 0) + 1
+        is_last = n == int(last)
+    if is_last:  # before anybody can have heard of it
         with open(plan + ".new", "w") as f:
             f.write(f"{name} 0")
         os.rename(plan + ".new", plan)
+    view = memoryview(line)
+    while view:
+        view = view[os.write(1, view):]
+    if is_last:
         os.kill(worker.pid, signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
 rc = worker.wait()

@@ -337,22 +337,6 @@ class Restarts(Case):
         with self.stub() as d:
             self.assertEqual(raw(d, "a", "gate say one")[2], got[0][2])
 
-    def test_many(self):
-        """More than are begun again at once, and than wait in the queue; their order is that in which they came."""
-        with self.killed("lanes", "1") as d:
-            threads = []
-            for i in range(60):
-                threads.append(later(d, f"k{i}", f"gate say {i}"))
-                self.assertTrue(until(lambda n=i: d.metrics()["hearth_journal_unanswered"] == n + 1))
-        for t, _ in threads:
-            t.join(PATIENCE)
-        with self.stub("lanes", "1", waiting=8) as d:
-            d.gate.touch()
-            self.assertTrue(until(lambda: d.metrics()["hearth_journal_unanswered"] == 0, 2 * PATIENCE))
-            self.assertEqual(len(left(d)), 60)
-            for i in range(60):
-                self.assertEqual(json.loads(raw(d, f"k{i}", f"gate say {i}")[2])["choices"][0]["text"], f"{i} ")
-            self.assertEqual(len(left(d)), 60)
 
     def test_deadline(self):
         """A deadline counts from when it was asked."""
@@ -384,6 +368,25 @@ class Restarts(Case):
                     self.assertEqual((status, json.loads(body)["error"]["code"]), (409, "model_changed"), (named, body))
                     self.assertEqual(headers[REPLAYED], "true")
                 self.assertEqual(d.metrics()["hearth_tokens_generated_total"], 0)
+
+
+class Troubles(Case):
+    def test_many(self):
+        """More than are begun again at once, and than wait in the queue; their order is that in which they came."""
+        with self.killed("lanes", "1") as d:
+            threads = []
+            for i in range(60):
+                threads.append(later(d, f"k{i}", f"gate say {i}"))
+                self.assertTrue(until(lambda n=i: d.metrics()["hearth_journal_unanswered"] == n + 1))
+        for t, _ in threads:
+            t.join(PATIENCE)
+        with self.stub("lanes", "1", waiting=8) as d:
+            d.gate.touch()
+            self.assertTrue(until(lambda: d.metrics()["hearth_journal_unanswered"] == 0, 2 * PATIENCE))
+            self.assertEqual(len(left(d)), 60)
+            for i in range(60):
+                self.assertEqual(json.loads(raw(d, f"k{i}", f"gate say {i}")[2])["choices"][0]["text"], f"{i} ")
+            self.assertEqual(len(left(d)), 60)
 
     def test_load_fails(self):
         """A model that cannot be loaded just now does not cost the request."""

@@ -95,7 +95,6 @@ MUTANTS = [
     ("one that is over is computed", "scheduler.c", " || (sequence_over(s) && !s->held)) {", ") {"),
     ("one that is over ends held", "scheduler.c", "(sequence_over(s) && !s->held)", "sequence_over(s)"),
     ("one that is over goes on", "sequence.c", "st = last ? seal(s, &c)", "st = last ? ST_OK"),
-    ("a sealed one draws", "sequence.c", "return !is_sealed(s) && s->max_new > 0", "return s->state != SEQ_TAIL && s->max_new > 0"),
     ("the prompt is scored behind what it had", "sequence.c", "r->prompt_logprobs >= 0 && r->n_resumed == 0) {", "r->prompt_logprobs >= 0) {"),
     ("the guard does not end a reply", "sequence.c", "c->guard = s->repeated;", ""),
 ]

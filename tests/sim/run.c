@@ -116,6 +116,10 @@ static void ended(life *l, life_phase phase)
 static void on_done(void *ctx, const gen_result *r)
 {
     life *l = ctx;
+    bool cut = l->cancel_asked || (l->deadline_ns && l->deadline_ns <= w.clock.now_ns);
+    if (l->held && !l->begun && !l->in_batch && !cut) {
+        sim_fail("request %zu: it ended although its reader is slow", (size_t)(l - w.lives));
+    }
     ended(l, LIFE_DONE);
     if (r->n_ids != l->n_ids || (l->n_ids && memcmp(r->ids, l->ids, l->n_ids * sizeof *l->ids) != 0)) {
         sim_fail("request %zu: the result has other ids than the tokens", (size_t)(l - w.lives));

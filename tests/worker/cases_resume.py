@@ -374,8 +374,8 @@ class Killed(ResumeCase):
         self.addCleanup(folder.cleanup)
         self.store = os.path.join(folder.name, "kv")
 
-    def keeping(self, model):
-        return self.worker("--threads", "1", "--store", self.store, model=model)
+    def keeping(self, model, **kwargs):
+        return self.worker("--threads", "1", "--store", self.store, model=model, **kwargs)
 
     def computed(self, w):
         w.send({"id": "st", "op": "stats"})
@@ -384,18 +384,17 @@ class Killed(ResumeCase):
 
     def deaths(self, request, model, places, quiet=False):
         """quiet: what the store was given is on disk. These models are faster than it; of one that is not no more than a few pages
-        are on their way to it."""
+        are on their way to it. So that the worker does not run ahead it says much, and nobody reads on."""
         w = self.worker("--threads", "1", model=model)
         frames = self.heard(w, request)
         w.finish()
         for at in places:
             k = at % len(frames) or 1
             with self.subTest(frame=k, of=len(frames)):
-                w = self.keeping(model)
+                w = self.keeping(model, small_pipe=quiet)
                 w.send(request)
                 seen = [w.recv_of("req_1") for _ in range(k)]
                 if quiet:
-                    w.send({"id": "req_1", "op": "pause"})
                     w.wait_until_quiet()
                 w.proc.kill()
                 self.assertEqual(w.wait(), -signal.SIGKILL)
@@ -421,5 +420,6 @@ class Killed(ResumeCase):
         given yet."""
         if os.path.basename(worker_client.COMMAND[0]) == "worker_main":
             self.skipTest("worker_main has no such options")
-        request = generate(prompt_segments=segments(some_ids(2000)), max_new_tokens=700, ignore_eos=True)
+        request = generate(prompt_segments=segments(some_ids(2000)), max_new_tokens=700, ignore_eos=True, logprobs=True,
+                           top_logprobs=20)
         self.deaths(request, "long", (2, 63, 130, 260, 391, 520, 699), quiet=True)
