@@ -74,8 +74,8 @@ STUB_KINDS = [(COMPLETIONS, {"prompt": SAID}, 66),
               (COMPLETIONS, {"prompt": SAID, "logprobs": 3, "echo": True}, 66),
               (COMPLETIONS, {"prompt": SAID + " open x open y", "n": 2}, 68),
               (CHAT, {"messages": SAID}, 66),
-              (CHAT, {"messages": CALLED, "tools": [WEATHER], "logprobs": True}, 64),
-              (RESPONSES, {"input": CALLED, "tools": [{"type": "function", **WEATHER["function"]}]}, 64)]
+              (CHAT, {"messages": CALLED, "tools": [WEATHER], "logprobs": True}, 63),
+              (RESPONSES, {"input": CALLED, "tools": [{"type": "function", **WEATHER["function"]}]}, 63)]
 
 
 def disturbed(body, frame):
