@@ -657,7 +657,8 @@ void generation_run_start(const api_context *api, const generation_route *route,
     err e;
     api_fault fault;
     generation_run *r = NULL;
-    if (read_run(api, route, c, key, session, body, len, &r, &e) != ST_OK) {
+    (void)read_run(api, route, c, key, session, body, len, &r, &e);
+    if (!r) {
         generation_fault_of(api, key, &e, &fault);
         api_reply_fault(c, &fault);
         return;
