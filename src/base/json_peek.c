@@ -5,9 +5,14 @@
 
 #include "base/json_int.h"
 
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
 static void skip_space(json_lexer *x)
 {
-    while (x->at < x->len && memchr(" \t\n\r", x->text[x->at], 4)) {
+    while (x->at < x->len && is_space(x->text[x->at])) {
         x->at++;
     }
 }

@@ -212,6 +212,9 @@ static void on_accepted(run_choice *c, const frame *f)
         run_fail(r, &fault);
         return;
     }
+    for (size_t i = 0; i < r->n_choices && !r->was_accepted; i++) {
+        r->choices[i].job.has_begun = true;
+    }
     c->accepted = r->was_accepted = true;
     c->result.prompt_tokens = f->accepted.prompt_tokens;
     c->result.cached_tokens = f->accepted.cached_prompt_tokens;
@@ -654,7 +657,8 @@ void generation_run_start(const api_context *api, const generation_route *route,
     err e;
     api_fault fault;
     generation_run *r = NULL;
-    if (read_run(api, route, c, key, session, body, len, &r, &e) != ST_OK) {
+    (void)read_run(api, route, c, key, session, body, len, &r, &e);
+    if (!r) {
         generation_fault_of(api, key, &e, &fault);
         api_reply_fault(c, &fault);
         return;

@@ -66,6 +66,9 @@ typedef struct service_job {
         resend; /* a light one that changes nothing: it may be sent to another worker if the first one dies */
     uint64_t order; /* jobs of the same one are sent in the order of their submission, also again; 0 = none */
     int32_t priority; /* the request's */
+    bool
+        has_begun; /* set at any time: others of its request have, so that it waits for the next try where a worker could not
+                       be started, as they do */
     /* Of a job whose line depends on the model, submitted while none is known: makes `line` anew. Called once, before it is
      * sent for the first time, and must do nothing else. NULL = the line is as it has to be. */
     status (*complete)(void *ctx, const struct service_model *m);

@@ -55,6 +55,17 @@ static void give_up(model_service *s, worker_cause cause, uint64_t wait_ms)
     service_lose_all(s, ENTRY_WAITING, s->failed_code, s->failure);
 }
 
+/* But not those whose request has begun: its other replies go on with the next worker, and it with them. */
+static void lose_those_who_wait(model_service *s)
+{
+    for (service_entry *en = s->at[ENTRY_WAITING].first, *next; en; en = next) {
+        next = en->next;
+        if (!en->job->has_begun) {
+            service_entry_lose(s, en, ST_WORKER_CRASHED, s->failure);
+        }
+    }
+}
+
 /* No process is left. */
 static void after_death(model_service *s, worker_cause cause, const char *detail)
 {
@@ -82,7 +93,7 @@ static void after_death(model_service *s, worker_cause cause, const char *detail
     log_emit(LOG_INFO, "serve", "model=\"%s\" worker=respawn wait_ms=%llu deaths=%u", s->cfg.id,
              (unsigned long long)wait_ms, s->respawn.n_deaths);
     if (cause == WORKER_NOT_STARTED) {
-        service_lose_all(s, ENTRY_WAITING, ST_WORKER_CRASHED, s->failure);
+        lose_those_who_wait(s);
     }
     if (wait_ms == 0) {
         start_worker(s);

@@ -139,7 +139,8 @@ class Judge:
         for r in self.book.crashed:
             deaths = [d for d in self.world.deaths() if d.model == r.model and r.began - 1 < d.at < r.ended + 1]
             own = [d for d in deaths if d.own_fault()]
-            lost = [what for t, m, what in self.world.hopeless() if m == r.model and abs(t - r.ended) < 1]
+            ended = next((t for t in (life.ended(r.id) for life in self.world.lives) if t), r.ended)  # it may be read late
+            lost = [what for t, m, what in self.world.hopeless() if m == r.model and abs(t - ended) < 1]
             if r.is_op and deaths or "given_up" in lost or (lost and not r.has_spoken):
                 continue
             second = next((d for d in own[1:] if not d.blamed), None)

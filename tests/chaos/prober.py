@@ -14,7 +14,7 @@ class Prober(threading.Thread):
     def __init__(self, world):
         super().__init__(daemon=True, name="prober")
         self.world, self.n, self.times, self.unhealthy, self.done = world, 0, [], [], threading.Event()
-        self.connection = None
+        self.connection, self.used = None, 0
 
     def run(self):
         while not self.done.wait(1):
@@ -36,16 +36,18 @@ class Prober(threading.Thread):
             self.connection = raw_http.Connection(self.world.port, timeout=60)
             if self.connection.connect():
                 return self.leave()
+            self.used = begin
         self.connection.send(raw_http.request("GET", path, key=self.world.keys[0], close=False))
         a = self.connection.read()
         seconds = now() - begin
         excused = self.world.was_stopped(begin - 0.5, now())
         if not a.whole:
             self.leave()
-            if not excused and not self.is_squeezed(begin):
+            ended = self.world.was_down(self.used, now())  # with the daemon, after it was used last
+            if not excused and not ended and not self.is_squeezed(begin):
                 self.world.book.fail(f"prober: {path}: connection {a.why} after {seconds:.1f} s")
             return None
-        self.n += 1
+        self.n, self.used = self.n + 1, now()
         if not excused:
             self.times.append(seconds)
             if seconds > BOUND_S and not self.is_squeezed(begin):

@@ -13,7 +13,7 @@ MARK = "HEARTH_CHAOS_RUN"  # in the environment of all that is started here: nob
 DIED = re.compile(r'serve model="(\w+)" worker=gone .*cause=(\w+)(?: detail="(?:signal (\d+))?)?')
 STARTED = re.compile(r'serve model="(\w+)" worker=started pid=(\d+)')
 READY = re.compile(r'serve model="(\w+)" worker=ready pid=(\d+)')
-HTTP = re.compile(r"info http method=\S+ path=\S+ status=(\d+) .* id=(\S+) user=")
+HTTP = re.compile(r"info http method=\S+ path=\S+ status=\d+ .* id=(\S+) user=")
 HOPELESS = re.compile(r'serve model="(\w+)" worker=(not_started|given_up)')
 
 
@@ -117,7 +117,7 @@ class Daemon:
         m = HTTP.search(line)
         if m:
             with self.lock:
-                self.exchanges.setdefault(m[2], []).append(int(m[1]))
+                self.exchanges.setdefault(m[1], []).append(now())
             return
         self.log.append((now(), line))
         if m := STARTED.search(line):
@@ -136,6 +136,11 @@ class Daemon:
     def exchanged(self, request_id):
         with self.lock:
             return len(self.exchanges.get(request_id, ()))
+
+    def ended(self, request_id):
+        """When it was answered last, here."""
+        with self.lock:
+            return max(self.exchanges.get(request_id, ()), default=None)
 
     def lines(self, *words):
         return [line for _, line in list(self.log) if all(w in line for w in words)]

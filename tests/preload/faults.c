@@ -262,11 +262,20 @@ static bool is_asked(control which)
     return atomic_load_explicit(&controls[which], memory_order_relaxed) != 0;
 }
 
+/* A memfd is none: it has no name. */
+static bool is_on_disk(int fd)
+{
+    struct stat s;
+    int saved = errno;
+    long rc = syscall(SYS_fstat, fd, &s);
+    errno = saved;
+    return rc == 0 && S_ISREG(s.st_mode) && s.st_nlink > 0;
+}
+
 /* stderr may be a file, too, and nobody repeats a line of a log. */
 static bool write_fails(int fd)
 {
-    return fd != STDERR_FILENO && is_asked(CONTROL_WRITES) && kind_of(fd) == S_IFREG &&
-           disk_fails(CONTROL_WRITES);
+    return fd != STDERR_FILENO && is_asked(CONTROL_WRITES) && is_on_disk(fd) && disk_fails(CONTROL_WRITES);
 }
 
 static bool read_fails(int fd)

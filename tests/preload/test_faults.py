@@ -118,16 +118,16 @@ class Faults(unittest.TestCase):
                           "fd = os.open(path, flags); os.write(fd, b'abc'); below = os.open('f', os.O_RDWR, dir_fd=folder)\n"
                           "def tried(): return [attempt(*what) for what in ((os.write, fd, b'd'), (os.pwrite, fd, b'd', 0), (os.fsync, fd),\n"
                           "    (os.ftruncate, fd, 3), (os.open, at + '/g', flags), (os.rename, path, path), (os.pread, fd, 1, 0),\n"
-                          "    (os.pread, below, 1, 0), (os.read, below, 1), (os.write, pipe, b'x'))]\n"
-                          "pipe = os.pipe()[1]; seen = [tried()]\n"
+                          "    (os.pread, below, 1, 0), (os.read, below, 1), (os.write, pipe, b'x'), (os.write, memory, b'x'))]\n"
+                          "pipe = os.pipe()[1]; memory = os.memfd_create('m'); seen = [tried()]\n"
                           "for writes, reads in ((errno.ENOSPC, 0), (0, errno.EIO), (0, 0)):\n"
                           "    put(0, writes); put(1, reads); seen.append(tried())\n"
                           "for x in seen: os.write(1, (' '.join(x) + '\\n').encode())\n")
         with tempfile.NamedTemporaryFile() as f:
             out, counts = run(TRY + code, CONTROL=f.name)
-        fine = " ".join(["ok"] * 10)
-        self.assertEqual(out.splitlines(), [fine, " ".join(["ENOSPC"] * 6 + ["ok"] * 4),
-                                            " ".join(["ok"] * 7 + ["EIO"] * 2 + ["ok"]), fine])
+        fine = " ".join(["ok"] * 11)
+        self.assertEqual(out.splitlines(), [fine, " ".join(["ENOSPC"] * 6 + ["ok"] * 5),
+                                            " ".join(["ok"] * 7 + ["EIO"] * 2 + ["ok"] * 2), fine])
         self.assertEqual(counts[4], 8)
 
     def test_control_clock(self):

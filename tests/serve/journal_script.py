@@ -264,7 +264,7 @@ class Restarts(Case):
         self.assertEqual(got, [None])
         with self.stub() as d:
             self.assertTrue(d.saw(prompt=body["prompt"]))
-            self.assertEqual(d.ask("GET", "/v1/requests/mine")[2]["state"], "running")
+            self.assertTrue(until(lambda: d.ask("GET", "/v1/requests/mine")[2]["state"] == "running"))
             waiting = [later(d, "a", **body) for _ in range(3)]
             d.gate.touch()
             for t, _ in waiting:

@@ -356,7 +356,7 @@ static bool could_not_be_started(void *ctx)
 static void no_descriptors_for_a_worker(void **state)
 {
     bench b;
-    client c, next;
+    client c, next, other;
     struct rlimit before, few;
     service_limits l = bench_limits();
     l.max_respawns = 9;
@@ -369,6 +369,8 @@ static void no_descriptors_for_a_worker(void **state)
     client_submit(&b, &c, "c", 0, "say a once die say b");
     bench_until(&b, could_not_be_started, &b);
     client_submit(&b, &next, "next", 0, "say x");
+    client_submit(&b, &other, "other", 0, "say y");
+    other.job.has_begun = true; /* of one request with c */
     client_wait(&b, &next);
     setrlimit(RLIMIT_NOFILE, &before);
     assert_true(next.lost && next.code == ST_WORKER_CRASHED);
@@ -376,6 +378,8 @@ static void no_descriptors_for_a_worker(void **state)
     assert_true(bench_logged(&b, "Too many open files") > 0);
     client_wait(&b, &c);
     assert_string_equal(c.text, "a b ");
+    client_wait(&b, &other);
+    assert_string_equal(other.text, "y ");
     assert_int_equal(bench_info(&b).n_starts, 2);
     bench_close(&b);
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""worker_script.py --bpe MODEL --spm MODEL --long MODEL [--ember MODEL] [--module NAME] [-k PATTERN] COMMAND...: every sentence of the worker protocol.
+"""worker_script.py --bpe MODEL --spm MODEL --long MODEL [--ember MODEL] [--modules NAMES] [-k PATTERN] COMMAND...: every sentence of the worker protocol.
 
 Drives a worker (`hearth worker`, or tests/worker/worker_main) over pipes; standard library only. The models are the
 random ones of tests/model/make_model (300 ids; see tests/worker/meson.build), and the bundled one, which chats. Exit status 0
@@ -34,7 +34,7 @@ def main():
     parser.add_argument("--spm", required=True, help="SentencePiece style, context 512")
     parser.add_argument("--long", required=True, help="byte-level BPE, context 8192")
     parser.add_argument("--ember", help="the bundled model, for conversations")
-    parser.add_argument("--module", help="only this one, which may be one that is not among the others")
+    parser.add_argument("--modules", help="only these, with commas; also one that is not among the others")
     parser.add_argument("-k", dest="pattern", help="only tests whose name holds this")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     args = parser.parse_args()
@@ -43,7 +43,7 @@ def main():
     loader = unittest.TestLoader()
     if args.pattern:
         loader.testNamePatterns = [f"*{args.pattern}*"]
-    modules = [args.module] if args.module else MODULES + ["cases_ember"] * bool(args.ember)
+    modules = args.modules.split(",") if args.modules else MODULES + ["cases_ember"] * bool(args.ember)
     suite = unittest.TestSuite(loader.loadTestsFromName(m) for m in modules)
     result = unittest.TextTestRunner(stream=sys.stderr, verbosity=2, resultclass=Result, descriptions=False).run(suite)
     if result.testsRun == 0:
