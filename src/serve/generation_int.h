@@ -1,7 +1,8 @@
 /*
  * generation_int: what the files of a generation run share.
  *
- * Invariants of a run: 1. it is freed only by run_free, from a callback of its connection, its timer or a job;
+ * Invariants of a run: 1. it is freed only by run_free, from a callback of its connection, its timer or a job, or by its
+ * taker (generation_run_begin, _drop);
  * after a call of run_fail or run_choice_ended it must not be touched. 2. A choice that has not ended has a job
  * that was submitted, or waits for the text of an echo. 3. What was sent of a choice is never taken back.
  */

@@ -77,7 +77,8 @@ typedef struct journal_counts {
     uint64_t n_bad; /* records that were not what had been written, and ends of files that were cut */
 } journal_counts;
 
-/* Blocks: reads all that is there, one line in the log if something of it is bad. ST_IO with the reason. */
+/* Blocks: reads all that is there, one line in the log if something of it is bad. ST_IO with the reason, ST_BAD_FORMAT (of
+ * another version), ST_NOMEM. */
 status journal_open(const journal_config *cfg, journal **out, err *e);
 /* What was handed in is written first. Entries die. NULL is fine. */
 void journal_close(journal *j);

@@ -9,7 +9,7 @@
  * At most SERVICE_JOBS_PER_LANE x lanes unfinished jobs are with the worker, not counting those that rank behind the
  * next one, and SERVICE_URGENT_PER_LANE x lanes in all; the others wait, round-robin over keys, within a key by rank
  * (priority, one more for each SERVICE_AGEING_NS of waiting, then first come), bounded in number and bytes. `light` jobs (tokenize,
- * detokenize, count, session, stats) do not count and do not wait for others.
+ * detokenize, count, session, stats, kv_limit) do not count and do not wait for others.
  *
  * Invariants. A job ends exactly once: with its last frame (done, error, or the one answer of an op), with
  * on_lost, or with service_cancel; it is the owner's again before the last of its callbacks is called. A death is a pause:

@@ -159,7 +159,7 @@ bool service_again_clears(model_service *s, service_entry *en);
 void service_memory_started(model_service *s);
 /* The same, or WORKER_OOM_KILLED: it was killed, and the kernel has killed somebody for memory since it was started. */
 worker_cause service_memory_cause(model_service *s, worker_cause cause);
-/* After such a death the next worker has a quarter fewer pages. */
+/* After such a death of one that was ready the next worker has a quarter fewer pages. */
 void service_memory_after(model_service *s, worker_cause cause);
 
 /* Frames: worker_conn's `frame`. */

@@ -27,7 +27,7 @@
 #include "wire/frame.h"
 
 typedef struct reply_journal { /* all-zero: nothing was said; open for reading only */
-    bool accepted;             /* by any worker: the next seven are true */
+    bool accepted;             /* by any worker: the next five are true */
     uint64_t seed;
     int64_t now_ms;
     int32_t prompt_tokens, cached_prompt_tokens;

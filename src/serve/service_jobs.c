@@ -380,9 +380,10 @@ void service_sweep(model_service *s, uint64_t now_ns)
 static status enqueue(model_service *s, service_entry *en, err *e)
 {
     const service_limits *lim = &s->cfg.limits;
-    if (!en->light && en->n_bytes > lim->max_waiting_bytes - s->queue.n_bytes - s->kept_bytes) {
-        return err_set(e, ST_QUEUE_FULL, NULL, "too many requests are waiting or running (%zu bytes)",
-                       s->queue.n_bytes + s->kept_bytes);
+    size_t held =
+        s->queue.n_bytes + s->kept_bytes; /* may be more than the limit: `complete` makes lines longer */
+    if (!en->light && (held > lim->max_waiting_bytes || en->n_bytes > lim->max_waiting_bytes - held)) {
+        return err_set(e, ST_QUEUE_FULL, NULL, "too many requests are waiting or running (%zu bytes)", held);
     }
     if (!en->light) {
         return fair_queue_push(&s->queue, &en->turn, e);

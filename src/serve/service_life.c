@@ -185,13 +185,14 @@ void service_life_asked(model_service *s)
 /*
  * What is watched.
  */
+/* A suspect computes, paused or not: service_pause does not hold it back. */
 static bool has_work(const model_service *s)
 {
     if (s->life == LIFE_STARTING) {
         return true;
     }
     for (const service_entry *en = s->at[ENTRY_SENT].first; en && s->life == LIFE_READY; en = en->next) {
-        if (!en->paused || en->cancel_ns != 0) {
+        if (!en->paused || en->marked || en->cancel_ns != 0) {
             return true;
         }
     }

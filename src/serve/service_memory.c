@@ -26,7 +26,7 @@ void service_memory_after(model_service *s, worker_cause cause)
 {
     status_snapshot page;
     uint64_t had = s->model.kv_pages;
-    if (cause != WORKER_OOM_KILLED || !s->was_ready) {
+    if (cause != WORKER_OOM_KILLED || s->ready_ns == 0) { /* while it was loaded it had no pages yet */
         return;
     }
     worker_conn_left(s->conn, &page);

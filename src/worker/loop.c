@@ -31,9 +31,6 @@ static uint64_t ns_of(uint64_t ms)
  */
 static void cut(task *k, finish_reason reason, const char *guard)
 {
-    if (k->state == TASK_OWING) {
-        return; /* it is over */
-    }
     const desk *d = k->desk;
     if (k->state == TASK_OWING) {
         return; /* it is over */

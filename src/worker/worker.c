@@ -330,10 +330,10 @@ static int exit_status(int cause)
 static status say_plan(worker *w, const worker_config *cfg, err *e)
 {
     status st = begin_load(w, cfg, e);
-    if (st == ST_OK) {
-        output_check(w->out, plan_line_put(output_stage(w->out), w->model));
-        output_commit(w->out);
+    if (st == ST_OK && !output_check(w->out, plan_line_put(output_stage(w->out), w->model))) {
+        st = err_set(e, ST_NOMEM, NULL, "out of memory for the plan");
     }
+    output_commit(w->out);
     return st;
 }
 

@@ -121,11 +121,20 @@ static void remove_folder(const char *dir)
     assert_int_equal(rmdir(dir), 0);
 }
 
+/* False: the journal's thread has removed it meanwhile; nobody is told when it does. */
+static bool is_there(const char *path, struct stat *s)
+{
+    bool there = stat(path, s) == 0;
+    assert_true(there || errno == ENOENT);
+    return there;
+}
+
 static void add_size(const char *path, void *ctx)
 {
     struct stat s;
-    assert_int_equal(stat(path, &s), 0);
-    *(uint64_t *)ctx += (uint64_t)s.st_size;
+    if (is_there(path, &s)) {
+        *(uint64_t *)ctx += (uint64_t)s.st_size;
+    }
 }
 
 uint64_t bytes_in(const char *dir)
@@ -400,7 +409,9 @@ static void cut_file(const char *path, void *ctx)
     struct stat s;
     char to[512];
     off_t size = 0;
-    assert_int_equal(stat(path, &s), 0);
+    if (!is_there(path, &s)) {
+        return;
+    }
     for (size_t i = 0; i < n_synced; i++) {
         size = synced[i].ino == s.st_ino ? synced[i].size : size;
     }

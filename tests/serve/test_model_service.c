@@ -298,6 +298,40 @@ static void the_queue_is_bounded(void **state)
     bench_close(&b);
 }
 
+static status make_longer(void *ctx, const service_model *m)
+{
+    buf *line = &((client *)ctx)->job.line;
+    buf_truncate(line, line->len - 2);
+    return buf_printf(line, ",\"more\":\"%01200d\"}\n", 0);
+}
+
+static bool is_with_the_worker(void *ctx)
+{
+    return bench_info(ctx).n_with_worker == 1;
+}
+
+/* What the model is known for only later may make a line longer than all may be. */
+static void a_line_that_has_grown_leaves_no_room(void **state)
+{
+    bench b;
+    client grown, next;
+    service_limits l = bench_limits();
+    err e;
+    l.max_waiting_bytes = 1000;
+    bench_open(&b, "", &l, NULL);
+    client_fill(&grown, "grown", 0, "hang");
+    grown.job.complete = make_longer;
+    assert_int_equal(service_submit(b.service, &grown.job, &e), ST_OK);
+    bench_start(&b);
+    bench_until(&b, is_with_the_worker, &b);
+    assert_true(bench_info(&b).waiting_bytes > l.max_waiting_bytes);
+    assert_int_equal(client_submit(&b, &next, "next", 0, "say x"), ST_QUEUE_FULL);
+    service_cancel(b.service, &grown.job);
+    assert_int_equal(client_submit(&b, &next, "next", 0, "say x"), ST_OK);
+    client_wait(&b, &next);
+    bench_close(&b);
+}
+
 static void light_jobs_do_not_wait_and_are_bounded(void **state)
 {
     bench b;
@@ -755,6 +789,7 @@ int main(int argc, char **argv)
         TEST(priorities_age),
         TEST(an_estimate_comes_from_what_jobs_took),
         TEST(the_queue_is_bounded),
+        TEST(a_line_that_has_grown_leaves_no_room),
         TEST(light_jobs_do_not_wait_and_are_bounded),
         TEST(a_waiting_job_that_is_cancelled_is_never_sent),
         TEST(deadlines),

@@ -490,6 +490,25 @@ static void time_without_the_daemon_does_not_count(void **state)
     bench_close(&b);
 }
 
+/* What a client that reads slowly has paused counts as no work, but a suspect is not held back, so it does. */
+static void a_paused_suspect_that_stands_still_costs_the_worker(void **state)
+{
+    bench b;
+    client c;
+    bench_open_still(&b, "", NULL);
+    bench_start(&b);
+    client_submit(&b, &c, "c", 0, "say a still gate");
+    bench_until(&b, has_token, &c);
+    service_pause(b.service, &c.job, true);
+    kill(bench_info(&b).pid, SIGSEGV);
+    bench_until_later(&b, client_is_over, &c);
+    assert_true(c.lost && c.code == ST_WORKER_CRASHED);
+    service_info info = bench_info(&b);
+    assert_int_equal(info.n_deaths[WORKER_KILLED], 1);
+    assert_int_equal(info.n_deaths[WORKER_STALLED], 1);
+    bench_close(&b);
+}
+
 #define TEST(name) cmocka_unit_test(name)
 
 int main(int argc, char **argv)
@@ -512,6 +531,7 @@ int main(int argc, char **argv)
         TEST(a_suspended_worker_is_not_healthy),
         TEST(a_standstill_shows_before_the_end),
         TEST(time_without_the_daemon_does_not_count),
+        TEST(a_paused_suspect_that_stands_still_costs_the_worker),
     };
     signal(SIGPIPE, SIG_IGN);
     if (argc > 1) {
