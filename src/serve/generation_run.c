@@ -422,13 +422,14 @@ void generation_fault_of(const api_context *api, uint32_t key, const err *e, api
     }
 }
 
-static void name_run(generation_run *r, const char *id, char job_name[JOB_NAME_BYTES])
+static void name_run(generation_run *r, const generation_order *order, char job_name[JOB_NAME_BYTES])
 {
+    const char *id = order->request_id;
+    uint64_t serial = order->serial ? order->serial : request_table_serial(r->api->requests);
     const char *bare = strncmp(id, "req_", 4) == 0 ? id + 4 : id;
     snprintf(r->entry.id, sizeof r->entry.id, "%s", id);
     snprintf(r->entry.answer_id, sizeof r->entry.answer_id, "%s%.64s", r->route->shape->id_prefix, bare);
-    snprintf(job_name, JOB_NAME_BYTES, "%.32s.%llx", bare,
-             (unsigned long long)request_table_serial(r->api->requests));
+    snprintf(job_name, JOB_NAME_BYTES, "%.32s.%llx", bare, (unsigned long long)serial);
 }
 
 /* 0 = none. A run that is begun again may be past it. */
@@ -538,7 +539,7 @@ static status fill(generation_run *r, const generation_order *order, generation 
     r->sse.conn = r->conn;
     r->sse.clock = r->api->clock;
     snprintf(r->model_digest, sizeof r->model_digest, "%s", order->model_digest);
-    name_run(r, order->request_id, job_name);
+    name_run(r, order, job_name);
     r->entry.route = r->route->path;
     r->entry.model = service_id(r->service);
     r->entry.n_choices = r->n_choices;

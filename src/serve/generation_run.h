@@ -54,7 +54,9 @@ typedef struct generation_taker {
 typedef struct generation_order {
     uint32_t key;
     const char *request_id; /* borrowed for the call */
-    int64_t created_ms;     /* its `now`; its deadline counts from here */
+    uint64_t
+        serial; /* tells it from others of that id on the wire, where call ids come from; 0 = a new one */
+    int64_t created_ms; /* its `now`; its deadline counts from here */
     /* What its model said of sampling; NULL = it is not known yet, and counts when it is. Borrowed for the call. */
     const frame_sampling *sampling;
     const char *model_digest; /* copied: another file fails the run with model_changed; "" = any */

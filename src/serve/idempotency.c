@@ -393,6 +393,7 @@ static status ask_first(promise *p, const request *q, generation *g, bool *by_jo
     buf text = {0};
     generation_order order = {.key = q->key,
                               .request_id = http_conn_request_id(q->conn),
+                              .serial = q->seed,
                               .created_ms = clock_wall_ms(api->clock),
                               .model_digest = ""};
     status st = generation_find_service(api, g, &order.service, e);

@@ -33,6 +33,7 @@ static status make_again(promise *p, const idempotency_order *o, err *e)
     const api_context *api = p->d->cfg.api;
     const generation_route *route = find_route(p->d, o->route);
     generation_order order = {.request_id = o->request_id,
+                              .serial = o->seed, /* drawn at random, and the same as before */
                               .created_ms = p->entry->created_ms,
                               .sampling = o->knows_sampling ? &o->sampling : NULL,
                               .model_digest = o->model_digest,
