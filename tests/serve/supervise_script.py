@@ -131,8 +131,9 @@ class Deaths(Base):
                 c.close()
                 self.assertEqual(d.code("say b"), "ok")
                 self.assertTrue(d.logs("worker=gone", "cause=broken_protocol"), d.log)
-                self.assertEqual(len(d.worker_pids()), 3)  # it was tried once more
                 self.assertTrue(d.logs("event=blamed"))
+                self.assertTrue(d.logs("worker=started", n=3))  # it was tried once more
+                self.assertEqual(len(d.worker_pids()), 3)
 
     def test_second_terminal_frame(self):
         with Supervised() as d:
