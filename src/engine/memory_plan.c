@@ -78,7 +78,8 @@ static status does_not_fit(const memory_needs *n, const memory_wish *w, int32_t 
 {
     uint64_t copies = w->copies_bytes == MEMORY_PLAN_QUARTER ? 0 : w->copies_bytes;
     uint64_t need = plus(plus(weights_of(n), plus(n->scratch_bytes, copies)), context_cost(n, w, context));
-    need = plus(need, w->limit_bytes / SPARE_PART);
+    /* The least limit that leaves so much beside its spare part. */
+    need = plus(need, less(need, 1) / (SPARE_PART - 1));
     return err_set(e, ST_LOAD_FAILED, "memory",
                    "weights and a context of %d tokens need %llu bytes of memory, %llu may be used",
                    (int)context, (unsigned long long)need, (unsigned long long)w->limit_bytes);

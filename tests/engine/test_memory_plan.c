@@ -112,6 +112,31 @@ static void test_too_small(void **state)
     assert_int_equal(made(&n, &w).context, 100);
 }
 
+/* What the refusal says is needed is enough, and a byte less is not: whoever raises the limit does it once. */
+static void test_what_is_needed(void **state)
+{
+    static const struct {
+        uint64_t limit;
+        int32_t context;
+    } rows[] = {{1, 0}, {GIB, 0}, {1100 * MIB, 0}, {GIB, 4096}, {4 * GIB, 131072}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        memory_needs n = needs();
+        memory_wish w = wish(rows[i].limit);
+        memory_plan p;
+        err e;
+        unsigned long long need = 0;
+        w.context = rows[i].context;
+        assert_int_equal(memory_plan_make(&n, &w, &p, &e), ST_LOAD_FAILED);
+        const char *text = strstr(e.msg, "need ");
+        assert_non_null(text);
+        assert_int_equal(sscanf(text, "need %llu bytes", &need), 1);
+        w.limit_bytes = need;
+        made(&n, &w);
+        w.limit_bytes = need - 1;
+        assert_int_equal(memory_plan_make(&n, &w, &p, &e), ST_LOAD_FAILED);
+    }
+}
+
 /* A context that was asked for may take more than half, but is never made smaller. */
 static void test_asked(void **state)
 {
@@ -173,8 +198,9 @@ static void test_now_and_later(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_context), cmocka_unit_test(test_too_small),     cmocka_unit_test(test_asked),
-        cmocka_unit_test(test_pages),   cmocka_unit_test(test_now_and_later),
+        cmocka_unit_test(test_context),        cmocka_unit_test(test_too_small),
+        cmocka_unit_test(test_what_is_needed), cmocka_unit_test(test_asked),
+        cmocka_unit_test(test_pages),          cmocka_unit_test(test_now_and_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
