@@ -79,7 +79,7 @@ class Turns(unittest.TestCase):
         """A later turn of a session does not overtake an earlier one, whatever its priority."""
         with Daemon("lanes", "1", "serial") as d:
             holders = [d.later("gate", priority=10), d.later("gate", priority=10)]
-            self.assertTrue(d.saw(prompt="gate"))
+            self.assertTrue(until(lambda: d.metrics()['hearth_requests_running{model="stub"}'] == 2))
             waiting = []
             for i, (name, priority) in enumerate([("s", 0), ("s", 9), ("t", 5)]):
                 waiting.append(d.later(f"say {i}", named(name), priority=priority))
