@@ -98,8 +98,11 @@ def check_deaths(world):
 
 
 def is_explained(world, d):
+    """A daemon that was stopped hears of a death when it runs again."""
+    begin = min([s.begin for s in world.stops if s.meets(d.at - 1, d.at)], default=d.at)
+
     def around(spans, seconds, model=None):
-        return any(model in (None, s.kind) and s.meets(d.at - seconds, d.at + 1) for s in spans)
+        return any(model in (None, s.kind) and s.meets(begin - seconds, d.at + 1) for s in spans)
     if d.cause in ("signal", "oom_killed") and d.signal in (0, signal.SIGKILL):
         return around(world.memory, 5) or around(world.downs, 5)
     if d.cause in ("cancel_unanswered", "stalled"):
