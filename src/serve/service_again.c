@@ -138,8 +138,9 @@ void service_again_dispatch(model_service *s)
         if ((en->marked && on_trial) || waits_before(s->at[ENTRY_AGAIN].first, en, en->job->order)) {
             continue;
         }
-        on_trial = on_trial || en->marked;
+        bool tried = en->marked;
         service_send(s, en);
+        on_trial = on_trial || (tried && any_marked(&s->at[ENTRY_SENT])); /* unless it is lost instead */
     }
 }
 

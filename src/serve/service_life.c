@@ -260,6 +260,7 @@ void service_on_tick(evutil_socket_t fd, short what, void *ctx)
     if (must_watch(s) && !evtimer_pending(s->tick, NULL)) {
         add_tick(s);
     }
+    service_dispatch(s); /* who waited for one that has left, or was lost, waits for nothing now */
 }
 
 /*

@@ -509,6 +509,32 @@ static void a_paused_suspect_that_stands_still_costs_the_worker(void **state)
     bench_close(&b);
 }
 
+static status no_memory_for_it(void *ctx, const service_model *m)
+{
+    return ST_NOMEM;
+}
+
+/* It was to be tried first; the other one waited for its trial to end. */
+static void a_suspect_that_cannot_be_sent_holds_nobody_up(void **state)
+{
+    bench b;
+    client first, second;
+    bench_open(&b, "batch", NULL, NULL);
+    bench_start(&b);
+    client_submit(&b, &first, "first", 0, "say a gate say b");
+    bench_until(&b, has_token, &first);
+    client_submit(&b, &second, "second", 0, "say c gate say d");
+    bench_until(&b, has_token, &second);
+    first.job.complete = no_memory_for_it;
+    kill(bench_info(&b).pid, SIGSEGV);
+    client_wait(&b, &first);
+    assert_true(first.lost && first.code == ST_NOMEM);
+    bench_open_gate(&b);
+    client_wait(&b, &second);
+    assert_string_equal(second.text, "c d ");
+    bench_close(&b);
+}
+
 #define TEST(name) cmocka_unit_test(name)
 
 int main(int argc, char **argv)
@@ -532,6 +558,7 @@ int main(int argc, char **argv)
         TEST(a_standstill_shows_before_the_end),
         TEST(time_without_the_daemon_does_not_count),
         TEST(a_paused_suspect_that_stands_still_costs_the_worker),
+        TEST(a_suspect_that_cannot_be_sent_holds_nobody_up),
     };
     signal(SIGPIPE, SIG_IGN);
     if (argc > 1) {
