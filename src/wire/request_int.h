@@ -32,6 +32,9 @@ bool request_read_fields(request_decoder *d, const json *o);
 bool request_copy_string(request_decoder *d, const json *v, wire_string *out);
 bool request_read_text(request_decoder *d, const char *field, const json *v);
 bool request_read_segments(request_decoder *d, const char *field, const json *v);
+/* name_each: the id at fault is named, as in resume.ids[3]; else the list. */
+bool request_read_token_list(request_decoder *d, const char *field, const json *v, bool name_each,
+                             const int32_t **out, size_t *n_out);
 bool request_read_ids(request_decoder *d, const char *field, const json *v);
 bool request_read_stop(request_decoder *d, const char *field, const json *v);
 bool request_read_stop_ids(request_decoder *d, const char *field, const json *v);

@@ -65,9 +65,10 @@ bool request_read_stop(request_decoder *d, const char *field, const json *v)
 /*
  * Token ids
  */
-static bool read_token_list(request_decoder *d, const char *field, const json *v, const int32_t **out,
-                            size_t *n_out)
+bool request_read_token_list(request_decoder *d, const char *field, const json *v, bool name_each,
+                             const int32_t **out, size_t *n_out)
 {
+    char name[FIELD_BYTES];
     if (json_kind(v) != JSON_ARRAY) {
         return request_refuse(d, field, v, "a list of token ids");
     }
@@ -80,7 +81,10 @@ static bool read_token_list(request_decoder *d, const char *field, const json *v
         const json *id = json_at(v, i);
         int64_t x;
         if (!json_i64(id, &x) || x < 0 || x >= d->limits->n_vocab) {
-            return request_refuse(d, field, id, "a list of token ids, integers in the vocabulary");
+            snprintf(name, sizeof name, "%s[%zu]", field, i);
+            return name_each
+                       ? request_refuse(d, name, id, "a token id, an integer in the vocabulary")
+                       : request_refuse(d, field, id, "a list of token ids, integers in the vocabulary");
         }
         ids[i] = (int32_t)x;
     }
@@ -91,7 +95,7 @@ static bool read_token_list(request_decoder *d, const char *field, const json *v
 
 bool request_read_ids(request_decoder *d, const char *field, const json *v)
 {
-    return read_token_list(d, field, v, &d->r->ids, &d->r->n_ids);
+    return request_read_token_list(d, field, v, false, &d->r->ids, &d->r->n_ids);
 }
 
 bool request_read_stop_ids(request_decoder *d, const char *field, const json *v)
@@ -99,7 +103,7 @@ bool request_read_stop_ids(request_decoder *d, const char *field, const json *v)
     if (json_len(v) > WIRE_MAX_STOP_IDS) {
         return request_refuse(d, field, v, "a list of at most 64 token ids");
     }
-    return read_token_list(d, field, v, &d->r->stop_token_ids, &d->r->n_stop_token_ids);
+    return request_read_token_list(d, field, v, false, &d->r->stop_token_ids, &d->r->n_stop_token_ids);
 }
 
 /*
@@ -115,7 +119,7 @@ static bool read_segment(request_decoder *d, const char *list, const json *v, si
     }
     if (json_get(v, "ids", &part)) { /* with both keys it counts as ids */
         snprintf(field, sizeof field, "%s[%zu].ids", list, i);
-        return read_token_list(d, field, part, &s->ids, &s->n_ids);
+        return request_read_token_list(d, field, part, false, &s->ids, &s->n_ids);
     }
     if (!json_get(v, "text", &part)) {
         return request_refuse(d, field, v, "an object with text or ids");

@@ -11,32 +11,6 @@ typedef struct resume_reader {
     wire_resume *r;
 } resume_reader;
 
-/* Names the element at fault: of thousands of ids it says more than the list. */
-static bool read_ids(request_decoder *d, const char *list, const json *v, const int32_t **out, size_t *n_out)
-{
-    char field[FIELD_BYTES];
-    size_t n = json_len(v);
-    if (json_kind(v) != JSON_ARRAY) {
-        return request_refuse(d, list, v, "a list of token ids");
-    }
-    int32_t *ids = arena_alloc_array(&d->r->mem, n, sizeof *ids);
-    if (!ids) {
-        return request_no_memory(d);
-    }
-    for (size_t i = 0; i < n; i++) {
-        const json *id = json_at(v, i);
-        int64_t x;
-        if (!json_i64(id, &x) || x < 0 || x >= d->limits->n_vocab) {
-            snprintf(field, sizeof field, "%s[%zu]", list, i);
-            return request_refuse(d, field, id, "a token id, an integer in the vocabulary");
-        }
-        ids[i] = (int32_t)x;
-    }
-    *out = ids;
-    *n_out = n;
-    return true;
-}
-
 static bool read_seed(resume_reader *x, const json *v)
 {
     int64_t i;
@@ -66,7 +40,8 @@ static bool read_digest(resume_reader *x, const json *v)
 
 static bool read_prompt(resume_reader *x, const json *v)
 {
-    if (!read_ids(x->d, "resume.prompt_ids", v, &x->r->prompt_ids, &x->r->n_prompt_ids)) {
+    if (!request_read_token_list(x->d, "resume.prompt_ids", v, true, &x->r->prompt_ids,
+                                 &x->r->n_prompt_ids)) {
         return false;
     }
     return x->r->n_prompt_ids > 0 || request_refuse(x->d, "resume.prompt_ids", v, "a list that is not empty");
@@ -77,7 +52,7 @@ static bool read_member(void *ctx, const char *key, size_t key_len, const json *
     resume_reader *x = ctx;
     char field[FIELD_BYTES];
     if (strcmp(key, "ids") == 0) {
-        return read_ids(x->d, "resume.ids", v, &x->r->ids, &x->r->n_ids);
+        return request_read_token_list(x->d, "resume.ids", v, true, &x->r->ids, &x->r->n_ids);
     }
     if (strcmp(key, "seed") == 0) {
         return read_seed(x, v);
