@@ -14,14 +14,11 @@
 #include <unistd.h>
 
 #include "base/cpu_limit.h"
+#include "base/fake_root.h"
 
 #define SELF   "proc/self/cgroup"
 #define MOUNTS "proc/self/mountinfo"
 #define CG     "sys/fs/cgroup/"
-
-typedef struct file {
-    const char *path, *text;
-} file;
 
 static const struct {
     const char *name;
@@ -84,26 +81,6 @@ static const struct {
       {"cg/c/x/cpu.cfs_period_us", "50000\n"}},
      2},
 };
-
-static void write_file(const char *root, const file *f)
-{
-    char path[600];
-    snprintf(path, sizeof path, "%s/%s", root, f->path);
-    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        mkdir(path, 0700);
-        *slash = '/';
-    }
-    FILE *out = fopen(path, "w");
-    assert_non_null(out);
-    assert_true(fputs(f->text, out) >= 0);
-    assert_int_equal(fclose(out), 0);
-}
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
-{
-    return remove(path);
-}
 
 static void test_trees(void **state)
 {

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/fake_root.h"
 #include "base/mem_limit.h"
 
 #define NONE               MEM_LIMIT_NONE
@@ -26,10 +27,6 @@
 #define OTHERS                                                                                     \
     "23 1 8:1 / / rw - ext4 /dev/sda1 rw\n36 31 0:33 / /sys/fs/cgroup/devices rw - cgroup cgroup " \
     "rw,devices\nshort\n"
-
-typedef struct file {
-    const char *path, *text;
-} file;
 
 static const struct {
     const char *name;
@@ -161,26 +158,6 @@ static const struct {
     {"MemTotal: 18446744073709551615 kB\n", NONE, NONE},
     {"", NONE, NONE},
 };
-
-static void write_file(const char *root, const file *f)
-{
-    char path[600];
-    snprintf(path, sizeof path, "%s/%s", root, f->path);
-    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        mkdir(path, 0700);
-        *slash = '/';
-    }
-    FILE *out = fopen(path, "w");
-    assert_non_null(out);
-    assert_true(fputs(f->text, out) >= 0);
-    assert_int_equal(fclose(out), 0);
-}
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
-{
-    return remove(path);
-}
 
 /* A tree of these files; n entries at most, the first without a path is the end. */
 static void plant(char root[], const file *files, size_t n)
