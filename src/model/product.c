@@ -4,37 +4,72 @@
 
 /* Columns that are worth a task: below that a matrix unit is set up more often than it computes. */
 #define CHUNK_WORTH ((size_t)4 * KERN_PANEL)
-/* Tasks per thread: enough that a slow thread does not hold up the rest, few enough that a task is real work.
- */
-#define TASKS_PER_THREAD 6
+/* Tasks become smaller towards the end, so that no thread waits long for another one's last: per thread some of four
+ * chunks each, then two of two, then four of one. */
+#define CHUNKS_PER_THREAD 24
+#define PAIRS_PER_THREAD  2
+#define ONES_PER_THREAD   4
+
+/* Columns [0, n) in tasks: n_fours of four chunks (the last of which may be shorter), n_pairs, n_ones. */
+typedef struct cut {
+    size_t n;
+    size_t chunk;
+    size_t n_fours;
+    size_t n_pairs;
+    size_t n_ones;
+} cut;
 
 typedef struct product_job {
     const kern_table *kern;
     const product *list;
     size_t n_list;
-    size_t chunk;
-    size_t first_task[PRODUCT_MAX + 1]; /* of each product; the last is the number of tasks */
+    cut cut; /* of the products' columns, one product's after the other's */
 } product_job;
 
-/* n_columns in so many pieces: whole panels, the smallest chunk that kernels compute. */
-static size_t panels_for(size_t n_columns, size_t n_pieces)
+static size_t panels(size_t n_columns)
 {
-    size_t chunk = n_columns / n_pieces + (n_columns % n_pieces != 0);
-    return (chunk + KERN_PANEL - 1) / KERN_PANEL * KERN_PANEL;
+    return (n_columns + KERN_PANEL - 1) / KERN_PANEL;
 }
 
-/* Columns per task if n_columns are shared by all threads: none of which is idle for the sake of larger tasks. */
-static size_t chunk_of(const pool *p, size_t n_columns)
+static size_t at_most(size_t n, size_t most)
 {
-    size_t chunk = panels_for(n_columns, pool_threads(p) * TASKS_PER_THREAD);
-    size_t most = panels_for(n_columns, pool_threads(p));
-    size_t least = most < CHUNK_WORTH ? most : CHUNK_WORTH;
-    return chunk < least ? least : chunk;
+    return n < most ? n : most;
 }
 
-static size_t chunk_end(size_t n0, size_t chunk, size_t n)
+static cut cut_of(const pool *p, size_t n)
 {
-    return n - n0 < chunk ? n : n0 + chunk;
+    size_t threads = pool_threads(p);
+    size_t chunk = (panels(n) + CHUNKS_PER_THREAD * threads - 1) / (CHUNKS_PER_THREAD * threads) * KERN_PANEL;
+    size_t most = (panels(n) + threads - 1) / threads * KERN_PANEL; /* none is idle for the sake of larger tasks */
+    size_t least = at_most(CHUNK_WORTH, most);
+    cut c = {.n = n, .chunk = chunk < least ? least : chunk};
+    size_t left = (n + c.chunk - 1) / c.chunk;
+    c.n_ones = at_most(left, ONES_PER_THREAD * threads);
+    left -= c.n_ones;
+    c.n_pairs = at_most(left / 2, PAIRS_PER_THREAD * threads);
+    left -= 2 * c.n_pairs;
+    c.n_fours = (left + 3) / 4;
+    return c;
+}
+
+static size_t cut_tasks(const cut *c)
+{
+    return c->n_fours + c->n_pairs + c->n_ones;
+}
+
+/* Where a task begins; that of the one behind the last is n. */
+static size_t cut_begin(const cut *c, size_t task)
+{
+    if (task >= cut_tasks(c)) {
+        return c->n;
+    }
+    size_t all = (c->n + c->chunk - 1) / c->chunk;
+    if (task < c->n_fours) {
+        return 4 * task * c->chunk;
+    }
+    task -= c->n_fours;
+    size_t ones = all - c->n_ones;
+    return (task < c->n_pairs ? ones - 2 * (c->n_pairs - task) : ones + task - c->n_pairs) * c->chunk;
 }
 
 static void product_columns(const kern_table *kern, const product *pr, size_t n0, size_t n1)
@@ -55,29 +90,29 @@ static void product_columns(const kern_table *kern, const product *pr, size_t n0
 static void product_task(void *arg, size_t task, size_t thread)
 {
     const product_job *job = arg;
-    size_t i = 0;
+    const size_t begin = cut_begin(&job->cut, task), end = cut_begin(&job->cut, task + 1);
+    size_t first = 0; /* column of a product */
     (void)thread;
-    while (task >= job->first_task[i + 1]) {
-        i++;
+    for (size_t i = 0; i < job->n_list && first < end; i++) {
+        const size_t n = job->list[i].w->n, width = panels(n) * KERN_PANEL;
+        const size_t n0 = begin > first ? begin - first : 0, n1 = at_most(end - first, n);
+        if (n0 < n1) {
+            product_columns(job->kern, &job->list[i], n0, n1);
+        }
+        first += width;
     }
-    size_t n0 = (task - job->first_task[i]) * job->chunk;
-    product_columns(job->kern, &job->list[i], n0, chunk_end(n0, job->chunk, job->list[i].w->n));
 }
 
 void product_run(const kern_table *kern, pool *p, const product *list, size_t n_list)
 {
     assert(n_list >= 1 && n_list <= PRODUCT_MAX);
     product_job job = {.kern = kern, .list = list, .n_list = n_list};
-    size_t columns = 0;
+    size_t n = 0;
     for (size_t i = 0; i < n_list; i++) {
-        columns += list[i].w->n;
+        n += panels(list[i].w->n) * KERN_PANEL;
     }
-    job.chunk = chunk_of(p, columns);
-    for (size_t i = 0; i < n_list; i++) {
-        size_t n_tasks = list[i].w->n / job.chunk + (list[i].w->n % job.chunk != 0);
-        job.first_task[i + 1] = job.first_task[i] + n_tasks;
-    }
-    pool_run(p, product_task, &job, job.first_task[n_list]);
+    job.cut = cut_of(p, n);
+    pool_run(p, product_task, &job, cut_tasks(&job.cut));
 }
 
 static void gated_task(void *arg, size_t task, size_t thread)
@@ -85,9 +120,7 @@ static void gated_task(void *arg, size_t task, size_t thread)
     const product_job *job = arg;
     const product *gate = &job->list[0];
     const product *up = &job->list[1];
-    size_t n = gate->w->n;
-    size_t n0 = task * job->chunk;
-    size_t n1 = chunk_end(n0, job->chunk, n);
+    const size_t n0 = cut_begin(&job->cut, task), n1 = cut_begin(&job->cut, task + 1);
     (void)thread;
     product_columns(job->kern, gate, n0, n1);
     product_columns(job->kern, up, n0, n1);
@@ -100,7 +133,7 @@ static void gated_task(void *arg, size_t task, size_t thread)
 void product_run_gated(const kern_table *kern, pool *p, const product *gate, const product *up)
 {
     const product list[2] = {*gate, *up};
-    product_job job = {.kern = kern, .list = list, .n_list = 2, .chunk = chunk_of(p, gate->w->n)};
+    product_job job = {.kern = kern, .list = list, .n_list = 2, .cut = cut_of(p, gate->w->n)};
     assert(gate->w->n == up->w->n && gate->act->m == up->act->m);
-    pool_run(p, gated_task, &job, gate->w->n / job.chunk + (gate->w->n % job.chunk != 0));
+    pool_run(p, gated_task, &job, cut_tasks(&job.cut));
 }
