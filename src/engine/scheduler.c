@@ -6,7 +6,8 @@
 
 #include "engine/engine_int.h"
 
-#define ROWS_STEP   16
+#define ROWS_STEP   16 /* a tile of rows; where there are many, kernels take two at a time */
+#define MANY_ROWS   64
 #define ALONE_STEPS 8 /* of replies alone, that their time is a mean of */
 
 /* Sweeping: cancel and deadline, in every state, and replies that were over before they came */
@@ -427,7 +428,8 @@ static size_t grant(const engine *en, allowance *a, sequence *s, size_t want, ui
     size_t at = s->kv->ids.len + s->step_rows;
     size_t most = want < a->rows ? want : a->rows;
     size_t n = a->ns == 0 ? most : cost_model_rows(&en->cost, &a->shape, at, ns, most);
-    size_t over = (a->shape.rows + n) % ROWS_STEP;
+    size_t rows = a->shape.rows + n;
+    size_t over = rows % (rows >= MANY_ROWS ? 2 * ROWS_STEP : ROWS_STEP);
     if (n < most && n > over) { /* time ends it: kernels compute so many rows at a time */
         n -= over;
     }

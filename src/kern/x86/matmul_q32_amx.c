@@ -16,7 +16,8 @@
  * rows wait in a scratch. One tile of rows alone takes its panels four by four, chunk by chunk: four streams of
  * weights are read faster than one, and the products are little slower than memory then. Many tiles take them three by
  * three, each tile all three of them. Weights are fetched between the rows of V, each line once: a core has sixteen
- * lines under way to its first cache, and each fetch is one of them. A chunk at the end of k may be shorter: T then
+ * lines under way to its first cache, and each fetch is one of them. Where tiles are four or more, the steps without U
+ * fetch what the next U reads: all of it at once would be more than memory brings in one step. A chunk at the end of k may be shorter: T then
  * repeats a block that nobody reads.
  *
  * Multiplications, fma and conversions run at half rate near tile instructions, additions do not (measured). So
@@ -47,10 +48,11 @@
 
 /* Panels side by side: where there is one tile of rows; and where there are many, for which the panels share a tile's
  * codes while they are in the first cache. */
-#define GROUP      4
-#define MANY_TILES 8
-#define GROUP_MANY 3
-#define AHEAD      2304 /* bytes from what U reads to what is fetched into the second cache, in each panel */
+#define GROUP        4
+#define MANY_TILES   8
+#define GROUP_MANY   3
+#define SPREAD_TILES 4    /* from so many on, steps without U fetch what the next one reads */
+#define AHEAD        2304 /* bytes from what U reads to what is fetched into the second cache, in each panel */
 
 #define LINE_BYTES 64
 #define AND_OR     0xEA /* (a & b) | c */
@@ -92,14 +94,15 @@ typedef struct step {
     scales *later;
     size_t n_later; /* of the chunk at units */
     const uint8_t *units;
-    size_t ahead; /* bytes from there to what is fetched between the rows of V */
     size_t unit_bytes;
+    const uint8_t *fetch; /* what is fetched between the rows of V; steps without U: NULL for nothing */
 } step;
 
 typedef struct format {
     size_t unit_bytes;
     unpack_fn unpack;
     void (*step)(const step *s);        /* V and T of full chunks */
+    void (*step_fetch)(const step *s);  /* that, and a part of a chunk's weights */
     void (*step_unpack)(const step *s); /* V, T and U of full chunks */
     void (*step_short)(const step *s);  /* any */
 } format;
@@ -268,7 +271,14 @@ AMX_INLINE size_t lines_before(size_t j, size_t unit_bytes)
     return (j * unit_bytes + LINE_BYTES - 1) / LINE_BYTES;
 }
 
-/* Fetches n lines from soon on (any address). */
+/* Lines that a step without U fetches beside each of its blocks: three steps fetch a chunk. */
+AMX_INLINE size_t lines_beside(size_t unit_bytes)
+{
+    return (unit_bytes * CHUNK + 3 * CHUNK * LINE_BYTES - 1) / (3 * CHUNK * LINE_BYTES);
+}
+
+/* Fetches n lines from soon on (any address). Every second row is converted in one operation, on the port that
+ * multiplies, the others in two that another port takes as well; with minima, which are more to multiply, all. */
 AMX_INLINE void vector_stage(const int32_t (*isums)[KERN_PANEL], const scales *w, const float *d_act,
                              const float *totals, size_t j, __m512 *acc, const bool has_min, uintptr_t soon,
                              size_t n)
@@ -279,7 +289,9 @@ AMX_INLINE void vector_stage(const int32_t (*isums)[KERN_PANEL], const scales *w
     MM_UNROLL
     for (size_t i = 0; i < ROWS; i++) {
         __m512i isum = _mm512_load_si512(isums[i]);
-        __m512 value = _mm512_sub_ps(_mm512_castsi512_ps(_mm512_add_epi32(isum, magic_bits)), magic);
+        __m512 value = i % 2 == 1 && !has_min
+                           ? _mm512_cvtepi32_ps(isum)
+                           : _mm512_sub_ps(_mm512_castsi512_ps(_mm512_add_epi32(isum, magic_bits)), magic);
         __m512 scale = _mm512_mul_ps(_mm512_set1_ps(d_act[j * ROWS + i]), d);
         acc[i] = _mm512_fmadd_ps(value, scale, acc[i]);
         if ((i + 1) * n / ROWS > i * n / ROWS) { /* one at most: a unit has less than sixteen lines */
@@ -331,26 +343,28 @@ AMX_INLINE void accumulators_store(const step *s, const __m512 *acc)
     }
 }
 
-/* Block j of a step; c is j % 4. */
-#define STAGES(j, c, a, b)                                                                              \
-    do {                                                                                                \
-        if (full || (j) < s->n_now) {                                                                   \
-            vector_stage(ring[c], now, d_act, totals, j, acc, has_min,                                  \
-                         soon + lines_before(j, unit_bytes) * LINE_BYTES,                               \
-                         unpack ? lines_before((j) + 1, unit_bytes) - lines_before(j, unit_bytes) : 0); \
-        }                                                                                               \
-        TILE_STAGE(ring, lines, codes_at(q, full || (j) < s->n_next ? (j) : 0), j, c, a, b);            \
-        if (unpack && (full || (j) < s->n_later)) {                                                     \
-            unpack(units + (j)*unit_bytes, lines[j], later->d[j], later->m[j]);                         \
-        }                                                                                               \
+/* Block j of a step; c is j % 4. Lines [first, last) of those to fetch go with it. */
+#define STAGES(j, c, a, b)                                                                        \
+    do {                                                                                          \
+        const size_t first = unpack ? lines_before(j, unit_bytes) : (j)*beside;                   \
+        const size_t last = unpack ? lines_before((j) + 1, unit_bytes) : ((j) + 1) * beside;      \
+        if (full || (j) < s->n_now) {                                                             \
+            vector_stage(ring[c], now, d_act, totals, j, acc, has_min, soon + first * LINE_BYTES, \
+                         last - first);                                                           \
+        }                                                                                         \
+        TILE_STAGE(ring, lines, codes_at(q, full || (j) < s->n_next ? (j) : 0), j, c, a, b);      \
+        if (unpack && (full || (j) < s->n_later)) {                                               \
+            unpack(units + (j)*unit_bytes, lines[j], later->d[j], later->m[j]);                   \
+        }                                                                                         \
     } while (0)
 
 /*
- * unpack is NULL in steps that unpack nothing; full: all chunks have eight blocks. The pointers are kept in
+ * unpack is NULL in steps that unpack nothing, which fetch `beside` lines with each block; full: all chunks have eight
+ * blocks. The pointers are kept in
  * registers: next to stores of tiles, a load that shares its low twelve bits of address with one of them waits.
  */
-AMX_INLINE void step_run(const step *s, unpack_fn unpack, size_t unit_bytes, const bool has_min,
-                         const bool full)
+AMX_INLINE void step_run(const step *s, unpack_fn unpack, size_t unit_bytes, size_t beside,
+                         const bool has_min, const bool full)
 {
     int32_t(*const ring)[ROWS][KERN_PANEL] = s->ring;
     block_lines *const lines = s->lines;
@@ -360,7 +374,7 @@ AMX_INLINE void step_run(const step *s, unpack_fn unpack, size_t unit_bytes, con
     const int8_t *const q = s->q_next;
     scales *const later = s->later;
     const uint8_t *const units = s->units;
-    const uintptr_t soon = (uintptr_t)s->units + s->ahead;
+    const uintptr_t soon = (uintptr_t)s->fetch;
     __m512 acc[ROWS];
     accumulators_load(s, acc);
     STAGES(0, 0, 4, 6);
@@ -376,22 +390,22 @@ AMX_INLINE void step_run(const step *s, unpack_fn unpack, size_t unit_bytes, con
 
 static void step_plain(const step *s)
 {
-    step_run(s, NULL, 0, false, true);
+    step_run(s, NULL, 0, 0, false, true);
 }
 
 static void step_short_plain(const step *s)
 {
-    step_run(s, s->unpack, s->unit_bytes, false, false);
+    step_run(s, s->unpack, s->unit_bytes, 0, false, false);
 }
 
 static void step_minimum(const step *s)
 {
-    step_run(s, NULL, 0, true, true);
+    step_run(s, NULL, 0, 0, true, true);
 }
 
 static void step_short_minimum(const step *s)
 {
-    step_run(s, s->unpack, s->unit_bytes, true, false);
+    step_run(s, s->unpack, s->unit_bytes, 0, true, false);
 }
 
 static void tiles_configure(void)
@@ -503,6 +517,33 @@ static inline void step_set_now(const pass *p, visit v, step *s)
     s->stream = p->stream && n_rows >= ROWS && s->lanes == 0xFFFF;
 }
 
+/* The units of a visit's chunk. */
+static inline const uint8_t *units_of(const pass *p, visit v)
+{
+    return p->units + (v.panel * p->n_blocks + v.chunk * CHUNK) * p->f->unit_bytes;
+}
+
+/* What a step that unpacks `later` fetches: the chunk behind it, or, behind a panel's end, that of the panel that takes
+ * its place. Where steps without U have fetched, only what it reads, which is there. */
+static inline const uint8_t *fetch_beside_unpack(const pass *p, visit later)
+{
+    if (p->n_tiles >= SPREAD_TILES) {
+        return units_of(p, later);
+    }
+    const size_t panel_bytes = p->n_blocks * p->f->unit_bytes;
+    const bool ends = later.chunk * CHUNK * p->f->unit_bytes + AHEAD >= panel_bytes;
+    return units_of(p, later) + AHEAD + (ends ? (p->group - 1) * panel_bytes : 0);
+}
+
+/* What the step at v, which does not unpack, fetches of what the panel's next U reads; NULL: nothing. */
+static inline const uint8_t *fetch_for_later(const pass *p, visit v)
+{
+    const visit later = visit_later(p, (visit){v.panel, v.chunk, p->n_tiles - 1, v.turn});
+    const size_t at = v.tile * CHUNK * lines_beside(p->f->unit_bytes) * LINE_BYTES;
+    const bool wanted = p->n_tiles >= SPREAD_TILES && later.panel < p->n_panels;
+    return wanted && at < CHUNK * p->f->unit_bytes ? units_of(p, later) + at : NULL;
+}
+
 /* T at v, and U. */
 static inline void step_set_next(const pass *p, visit v, step *s)
 {
@@ -510,18 +551,15 @@ static inline void step_set_next(const pass *p, visit v, step *s)
     s->n_next = blocks_of(p, v.chunk);
     s->q_next = p->q + v.tile * p->tile_bytes + v.chunk * (CHUNK / 2 * ROWS * KERN_ACT_RUN);
     s->lines = p->mem->lines[place_of(p, v)];
-    s->unpack = NULL;
     if (later.panel < p->n_panels) {
-        const size_t panel_bytes = p->n_blocks * p->f->unit_bytes;
-        const size_t at = later.chunk * CHUNK * p->f->unit_bytes;
         s->unpack = p->f->unpack;
-        s->units = p->units + later.panel * panel_bytes + at;
-        s->ahead = AHEAD;
-        if (at + s->ahead >= panel_bytes) { /* behind a panel's end: the one that takes its place */
-            s->ahead += (p->group - 1) * panel_bytes;
-        }
+        s->units = units_of(p, later);
+        s->fetch = fetch_beside_unpack(p, later);
         s->later = &p->mem->scales[later.turn % 2][place_of(p, v)];
         s->n_later = blocks_of(p, later.chunk);
+    } else {
+        s->unpack = NULL;
+        s->fetch = v.tile + 1 < p->n_tiles ? fetch_for_later(p, v) : NULL;
     }
 }
 
@@ -531,6 +569,8 @@ static inline void step_do(const format *f, const step *s)
         f->step_short(s);
     } else if (s->unpack) {
         f->step_unpack(s);
+    } else if (s->fetch) {
+        f->step_fetch(s);
     } else {
         f->step(s);
     }
@@ -560,6 +600,7 @@ static void pass_run(const pass *p)
         step_set_now(p, v, &s);
         v = visit_after(p, v);
         s.unpack = NULL;
+        s.fetch = NULL;
         if (v.panel < p->n_panels) { /* else T repeats itself: what counts is the store of its last results */
             step_set_next(p, v, &s);
         }
@@ -635,13 +676,17 @@ static void product(const format *f, const kern_matrix *w, const kern_act *a, si
 #define PRODUCT(name, unit, family, has_min)                                                        \
     static void step_unpack_##name(const step *s)                                                   \
     {                                                                                               \
-        step_run(s, unpack_##name, sizeof(unit), has_min, true);                                    \
+        step_run(s, unpack_##name, sizeof(unit), 0, has_min, true);                                 \
+    }                                                                                               \
+    static void step_fetch_##name(const step *s)                                                    \
+    {                                                                                               \
+        step_run(s, NULL, 0, lines_beside(sizeof(unit)), has_min, true);                            \
     }                                                                                               \
     void matmul_amx_##name(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y, \
                            size_t y_stride)                                                         \
     {                                                                                               \
-        static const format f = {sizeof(unit), unpack_##name, step_##family, step_unpack_##name,    \
-                                 step_short_##family};                                              \
+        static const format f = {sizeof(unit),      unpack_##name,      step_##family,              \
+                                 step_fetch_##name, step_unpack_##name, step_short_##family};       \
         if (a->m <= KERN_ACT_SMALL) {                                                               \
             matmul_avx512_##name(w, a, n0, n1, y, y_stride);                                        \
         } else {                                                                                    \
