@@ -100,8 +100,8 @@ MM_INLINE void few_bf16(const uint8_t *panel, size_t panel_bytes, const kern_act
             const size_t at = (run + i) * sizeof(unit_bf16);
             MM_UNROLL
             for (size_t p = 0; p < panels; p++) {
-                mm_prefetch(panel + p * panel_bytes + at, mm_ahead(at, panel_bytes, panels),
-                            sizeof(unit_bf16));
+                mm_prefetch(panel + p * panel_bytes + at,
+                            mm_ahead(at, sizeof(unit_bf16), panel_bytes, panels), sizeof(unit_bf16));
             }
             run_add(panel + at, panel_bytes, false, &values[i], acc, rows, panels);
         }

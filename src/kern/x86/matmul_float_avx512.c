@@ -51,8 +51,8 @@ MM_INLINE void few(const uint8_t *panel, size_t panel_bytes, const kern_act *a, 
         const size_t at = c * unit_bytes(type);
         MM_UNROLL
         for (size_t p = 0; p < panels; p++) {
-            mm_prefetch(panel + p * panel_bytes + at, mm_ahead(at, panel_bytes, panels),
-                        LINE * unit_bytes(type));
+            mm_prefetch(panel + p * panel_bytes + at,
+                        mm_ahead(at, LINE * unit_bytes(type), panel_bytes, panels), LINE * unit_bytes(type));
         }
         MM_UNROLL
         for (size_t i = 0; i < LINE; i++) {

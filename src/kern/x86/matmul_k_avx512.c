@@ -309,7 +309,7 @@ MM_INLINE void few(const uint8_t *panel, size_t panel_bytes, const kern_act *a, 
     __m512 acc[MM_TILE];
     mm_zero(acc, rows * panels);
     for (size_t b = 0; b < a->n_blocks; b++, x.block += unit_bytes(type)) {
-        x.ahead = mm_ahead(b * unit_bytes(type), panel_bytes, panels);
+        x.ahead = mm_ahead(b * unit_bytes(type), unit_bytes(type), panel_bytes, panels);
         block_add(&x, type, type, acc, rows, panels);
         x.q += 4 * rows * KERN_ACT_RUN;
         x.d += rows;

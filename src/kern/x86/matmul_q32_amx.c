@@ -51,8 +51,7 @@
 #define GROUP        4
 #define MANY_TILES   8
 #define GROUP_MANY   3
-#define SPREAD_TILES 4    /* from so many on, steps without U fetch what the next one reads */
-#define AHEAD        2304 /* bytes from what U reads to what is fetched into the second cache, in each panel */
+#define SPREAD_TILES 4 /* from so many on, steps without U fetch what the next one reads */
 
 #define LINE_BYTES 64
 #define AND_OR     0xEA /* (a & b) | c */
@@ -531,8 +530,8 @@ static inline const uint8_t *fetch_beside_unpack(const pass *p, visit later)
         return units_of(p, later);
     }
     const size_t panel_bytes = p->n_blocks * p->f->unit_bytes;
-    const bool ends = later.chunk * CHUNK * p->f->unit_bytes + AHEAD >= panel_bytes;
-    return units_of(p, later) + AHEAD + (ends ? (p->group - 1) * panel_bytes : 0);
+    const bool ends = later.chunk + 1 >= p->n_chunks;
+    return units_of(p, later) + CHUNK * p->f->unit_bytes + (ends ? (p->group - 1) * panel_bytes : 0);
 }
 
 /* What the step at v, which does not unpack, fetches of what the panel's next U reads; NULL: nothing. */

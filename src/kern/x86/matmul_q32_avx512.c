@@ -183,7 +183,8 @@ MM_INLINE void few(const uint8_t *panel, size_t panel_bytes, const kern_act *a, 
         const size_t at = b * unit_bytes(type);
         MM_UNROLL
         for (size_t p = 0; p < panels; p++) {
-            mm_prefetch(panel + p * panel_bytes + at, mm_ahead(at, panel_bytes, panels), unit_bytes(type));
+            mm_prefetch(panel + p * panel_bytes + at, mm_ahead(at, unit_bytes(type), panel_bytes, panels),
+                        unit_bytes(type));
         }
         block_add(panel + at, panel_bytes, type, type, q + b % 2 * 32, d, total, acc, rows, panels);
         q += b % 2 * rows * KERN_ACT_RUN;
