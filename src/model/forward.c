@@ -37,6 +37,7 @@ typedef struct encode_job {
     size_t part;    /* values: a multiple of KERN_ACT_STEP */
     size_t n_parts; /* of a tile */
     size_t n_tasks;
+    bool norms;   /* the task norms its rows first: it has whole ones */
     uint8_t *bad; /* [n_rows] */
 } encode_job;
 
@@ -91,7 +92,8 @@ static void encode_plan(pass *ps, float *src, size_t n_rows, uint8_t *bad)
     size_t tile = n_rows <= KERN_ACT_SMALL ? n_rows : KERN_ACT_TILE;
     size_t n_tiles = tile > 0 ? (n_rows + tile - 1) / tile : 0;
     size_t most = tile * ps->width / ENCODE_WORTH; /* tasks of a tile */
-    size_t wanted = n_tiles > 0 ? (4 * pool_threads(ps->p) + n_tiles - 1) / n_tiles : 0;
+    size_t threads = pool_threads(ps->p);
+    size_t wanted = n_tiles > 0 && n_tiles < 2 * threads ? (4 * threads + n_tiles - 1) / n_tiles : 1;
     size_t n_parts = most < wanted ? most : wanted;
     n_parts = n_parts > 1 ? n_parts : 1;
     size_t part = (ps->width + n_parts - 1) / n_parts;
@@ -99,22 +101,6 @@ static void encode_plan(pass *ps, float *src, size_t n_rows, uint8_t *bad)
     ps->encode.part = (part + KERN_ACT_STEP - 1) / KERN_ACT_STEP * KERN_ACT_STEP;
     ps->encode.n_parts = (ps->width + ps->encode.part - 1) / ps->encode.part;
     ps->encode.n_tasks = n_tiles * ps->encode.n_parts;
-}
-
-/* Part of a tile, in every kind wanted. */
-static void encode_task(void *arg, size_t task, size_t thread)
-{
-    pass *ps = arg;
-    const encode_job *e = &ps->encode;
-    size_t r0 = task / e->n_parts * e->tile, k0 = task % e->n_parts * e->part;
-    size_t r1 = e->n_rows - r0 < e->tile ? e->n_rows : r0 + e->tile;
-    size_t k1 = ps->width - k0 < e->part ? ps->width : k0 + e->part;
-    (void)thread;
-    for (size_t kind = 0; kind < KERN_ACT_NONE; kind++) {
-        for (size_t r = r0; ps->kinds & 1u << kind && r < r1; r++) {
-            ps->m->kern->act_prepare(&ps->act[kind], workspace_row(e->src, r, ps->width), r, k0, k1, e->bad);
-        }
-    }
 }
 
 static void norm_task(void *arg, size_t row, size_t thread)
@@ -125,6 +111,24 @@ static void norm_task(void *arg, size_t row, size_t thread)
                           ps->norm, ps->width, ps->m->hp.rms_eps);
 }
 
+/* Part of a tile, in every kind wanted. */
+static void encode_task(void *arg, size_t task, size_t thread)
+{
+    pass *ps = arg;
+    const encode_job *e = &ps->encode;
+    size_t r0 = task / e->n_parts * e->tile, k0 = task % e->n_parts * e->part;
+    size_t r1 = e->n_rows - r0 < e->tile ? e->n_rows : r0 + e->tile;
+    size_t k1 = ps->width - k0 < e->part ? ps->width : k0 + e->part;
+    for (size_t r = r0; e->norms && r < r1; r++) {
+        norm_task(ps, r, thread);
+    }
+    for (size_t kind = 0; kind < KERN_ACT_NONE; kind++) {
+        for (size_t r = r0; ps->kinds & 1u << kind && r < r1; r++) {
+            ps->m->kern->act_prepare(&ps->act[kind], workspace_row(e->src, r, ps->width), r, k0, k1, e->bad);
+        }
+    }
+}
+
 /* Makes ps->act the present input: src, through norm if there is one, for matrices that want kinds. */
 static void prepare(pass *ps, float *src, const float *norm, size_t width, unsigned kinds)
 {
@@ -132,10 +136,11 @@ static void prepare(pass *ps, float *src, const float *norm, size_t width, unsig
     ps->src = src;
     ps->norm = norm;
     acts_init(ps, n_rows, width, kinds);
-    if (norm) {
+    encode_plan(ps, norm ? ps->ws->h : src, n_rows, ps->bad);
+    ps->encode.norms = norm && ps->encode.n_parts == 1;
+    if (norm && !ps->encode.norms) {
         pool_run(ps->p, norm_task, ps, n_rows);
     }
-    encode_plan(ps, norm ? ps->ws->h : src, n_rows, ps->bad);
     pool_run(ps->p, encode_task, ps, ps->encode.n_tasks);
 }
 
@@ -215,8 +220,17 @@ static void ffn_block(pass *ps)
     prepare(ps, ws->x, lw->ffn_norm, lw->gate.k, kind_bit(&lw->gate) | kind_bit(&lw->up));
     const product gate = product_of(ps, &lw->gate, ws->gate);
     const product up = product_of(ps, &lw->up, ws->up);
-    product_run_gated(ps->m->kern, ps->p, &gate, &up);
-    prepare(ps, ws->gate, NULL, lw->down.k, kind_bit(&lw->down));
+    const kern_act_kind kind = kern_act_kind_of(lw->down.type);
+    kern_act gated;
+    kern_act_init(&gated, kind, ps->b->n_rows, lw->down.k, ws->gated[kind]);
+    bool prepared = product_run_gated(ps->m->kern, ps->p, &gate, &up, &gated, ps->bad);
+    ps->act[kind] = gated;
+    if (!prepared) {
+        ps->width = lw->down.k;
+        ps->kinds = kind_bit(&lw->down);
+        encode_plan(ps, ws->gate, ps->b->n_rows, ps->bad);
+        pool_run(ps->p, encode_task, ps, ps->encode.n_tasks);
+    }
     add_product(ps, &lw->down);
 }
 

@@ -10,6 +10,9 @@
 #define PAIRS_PER_THREAD  2
 #define ONES_PER_THREAD   4
 
+/* Parts of a row to prepare that a thread has at least, where tasks are made of such. */
+#define PREPARE_WORTH 4
+
 /* Columns [0, n) in tasks: n_fours of four chunks (the last of which may be shorter), n_pairs, n_ones. */
 typedef struct cut {
     size_t n;
@@ -26,23 +29,24 @@ typedef struct product_job {
     cut cut; /* of the products' columns, one product's after the other's */
 } product_job;
 
-static size_t panels(size_t n_columns)
-{
-    return (n_columns + KERN_PANEL - 1) / KERN_PANEL;
-}
-
 static size_t at_most(size_t n, size_t most)
 {
     return n < most ? n : most;
 }
 
-static cut cut_of(const pool *p, size_t n)
+static size_t multiple(size_t n, size_t of)
+{
+    return (n + of - 1) / of * of;
+}
+
+/* step: what chunks are a multiple of, a multiple of KERN_PANEL. */
+static cut cut_of(const pool *p, size_t n, size_t step)
 {
     size_t threads = pool_threads(p);
-    size_t chunk = (panels(n) + CHUNKS_PER_THREAD * threads - 1) / (CHUNKS_PER_THREAD * threads) * KERN_PANEL;
-    size_t most = (panels(n) + threads - 1) / threads * KERN_PANEL; /* none is idle for the sake of larger tasks */
+    size_t chunk = multiple(n / (CHUNKS_PER_THREAD * threads) + 1, step);
+    size_t most = multiple(n / threads + 1, step); /* none is idle for the sake of larger tasks */
     size_t least = at_most(CHUNK_WORTH, most);
-    cut c = {.n = n, .chunk = chunk < least ? least : chunk};
+    cut c = {.n = n, .chunk = chunk < least ? multiple(least, step) : chunk};
     size_t left = (n + c.chunk - 1) / c.chunk;
     c.n_ones = at_most(left, ONES_PER_THREAD * threads);
     left -= c.n_ones;
@@ -94,7 +98,7 @@ static void product_task(void *arg, size_t task, size_t thread)
     size_t first = 0; /* column of a product */
     (void)thread;
     for (size_t i = 0; i < job->n_list && first < end; i++) {
-        const size_t n = job->list[i].w->n, width = panels(n) * KERN_PANEL;
+        const size_t n = job->list[i].w->n, width = multiple(n, KERN_PANEL);
         const size_t n0 = begin > first ? begin - first : 0, n1 = at_most(end - first, n);
         if (n0 < n1) {
             product_columns(job->kern, &job->list[i], n0, n1);
@@ -109,31 +113,45 @@ void product_run(const kern_table *kern, pool *p, const product *list, size_t n_
     product_job job = {.kern = kern, .list = list, .n_list = n_list};
     size_t n = 0;
     for (size_t i = 0; i < n_list; i++) {
-        n += panels(list[i].w->n) * KERN_PANEL;
+        n += multiple(list[i].w->n, KERN_PANEL);
     }
-    job.cut = cut_of(p, n);
+    job.cut = cut_of(p, n, KERN_PANEL);
     pool_run(p, product_task, &job, cut_tasks(&job.cut));
 }
 
+typedef struct gated_job {
+    product_job job; /* gate, up */
+    kern_act *to;    /* or NULL */
+    uint8_t *bad;
+} gated_job;
+
 static void gated_task(void *arg, size_t task, size_t thread)
 {
-    const product_job *job = arg;
-    const product *gate = &job->list[0];
-    const product *up = &job->list[1];
-    const size_t n0 = cut_begin(&job->cut, task), n1 = cut_begin(&job->cut, task + 1);
+    const gated_job *g = arg;
+    const kern_table *kern = g->job.kern;
+    const product *gate = &g->job.list[0];
+    const product *up = &g->job.list[1];
+    const size_t n0 = cut_begin(&g->job.cut, task), n1 = cut_begin(&g->job.cut, task + 1);
     (void)thread;
-    product_columns(job->kern, gate, n0, n1);
-    product_columns(job->kern, up, n0, n1);
+    product_columns(kern, gate, n0, n1);
+    product_columns(kern, up, n0, n1);
     for (size_t r = 0; r < gate->act->m; r++) {
-        float *y = gate->y + r * gate->y_stride + n0;
-        job->kern->silu_mul(y, y, up->y + r * up->y_stride + n0, n1 - n0);
+        float *y = gate->y + r * gate->y_stride;
+        kern->silu_mul(y + n0, y + n0, up->y + r * up->y_stride + n0, n1 - n0);
+        if (g->to) {
+            kern->act_prepare(g->to, y, r, n0, n1, g->bad);
+        }
     }
 }
 
-void product_run_gated(const kern_table *kern, pool *p, const product *gate, const product *up)
+bool product_run_gated(const kern_table *kern, pool *p, const product *gate, const product *up, kern_act *to,
+                       uint8_t *bad)
 {
     const product list[2] = {*gate, *up};
-    product_job job = {.kern = kern, .list = list, .n_list = 2, .cut = cut_of(p, gate->w->n)};
+    const bool prepares = gate->w->n >= PREPARE_WORTH * KERN_ACT_STEP * pool_threads(p);
+    const size_t step = prepares ? KERN_ACT_STEP : KERN_PANEL;
+    gated_job g = {{kern, list, 2, cut_of(p, gate->w->n, step)}, prepares ? to : NULL, bad};
     assert(gate->w->n == up->w->n && gate->act->m == up->act->m);
-    pool_run(p, gated_task, &job, cut_tasks(&job.cut));
+    pool_run(p, gated_task, &g, cut_tasks(&g.job.cut));
+    return prepares;
 }

@@ -8,6 +8,7 @@
 #ifndef HEARTH_MODEL_PRODUCT_H
 #define HEARTH_MODEL_PRODUCT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -28,7 +29,9 @@ typedef struct product {
 
 /* n_list in [1, PRODUCT_MAX]; all have the same m. */
 void product_run(const kern_table *kern, pool *p, const product *list, size_t n_list);
-/* gate.y = silu(gate.y) * up.y; both have the same shape. */
-void product_run_gated(const kern_table *kern, pool *p, const product *gate, const product *up);
+/* gate.y = silu(gate.y) * up.y; both have the same shape. True if that is prepared, too, as `to`, an empty act of m rows
+ * of n (bad: as of act_prepare). False where the threads are many for n: such tasks would be too large. */
+bool product_run_gated(const kern_table *kern, pool *p, const product *gate, const product *up, kern_act *to,
+                       uint8_t *bad);
 
 #endif

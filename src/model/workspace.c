@@ -6,12 +6,29 @@
 
 #define FLOATS_PER_LINE 16
 
+typedef struct act_widths {
+    const model_weights *w;
+    uint32_t n_layers;
+    workspace *ws;
+} act_widths;
+
+static bool is_down(const act_widths *a, const kern_matrix *m)
+{
+    for (uint32_t i = 0; i < a->n_layers; i++) {
+        if (m == &a->w->layers[i].down) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void note_act_width(void *ctx, const kern_matrix *m)
 {
-    workspace *ws = ctx;
+    const act_widths *a = ctx;
+    size_t *widths = is_down(a, m) ? a->ws->gated_k : a->ws->act_k;
     kern_act_kind kind = kern_act_kind_of(m->type);
-    if (kind != KERN_ACT_NONE && m->k > ws->act_k[kind]) {
-        ws->act_k[kind] = m->k;
+    if (kind != KERN_ACT_NONE && m->k > widths[kind]) {
+        widths[kind] = m->k;
     }
 }
 
@@ -46,15 +63,15 @@ static bool take_rows(workspace *ws, const model_shape *s, arena *mem)
     return true;
 }
 
-static bool take_acts(workspace *ws, arena *mem)
+static bool take_acts(size_t max_rows, void **acts, const size_t *widths, arena *mem)
 {
     for (size_t kind = 0; kind < KERN_ACT_NONE; kind++) {
-        if (ws->act_k[kind] == 0) {
+        if (widths[kind] == 0) {
             continue;
         }
-        size_t n = kern_act_bytes((kern_act_kind)kind, ws->max_rows, ws->act_k[kind]);
-        ws->act[kind] = n ? arena_alloc(mem, n) : NULL;
-        if (!ws->act[kind]) {
+        size_t n = kern_act_bytes((kern_act_kind)kind, max_rows, widths[kind]);
+        acts[kind] = n ? arena_alloc(mem, n) : NULL;
+        if (!acts[kind]) {
             return false;
         }
     }
@@ -85,14 +102,26 @@ status workspace_init(workspace *ws, const hparams *hp, const model_weights *w, 
                       err *e)
 {
     workspace made = {.max_rows = max_rows};
-    weights_each_matrix(w, hp->shape.n_layers, note_act_width, &made);
-    if (!take_rows(&made, &hp->shape, mem) || !take_acts(&made, mem) ||
-        !take_scratch(&made, &hp->shape, mem)) {
+    act_widths widths = {w, hp->shape.n_layers, &made};
+    weights_each_matrix(w, hp->shape.n_layers, note_act_width, &widths);
+    if (!take_rows(&made, &hp->shape, mem) || !take_acts(max_rows, made.act, made.act_k, mem) ||
+        !take_acts(max_rows, made.gated, made.gated_k, mem) || !take_scratch(&made, &hp->shape, mem)) {
         return err_set(e, ST_NOMEM, NULL, "out of memory for the work buffers of %zu rows", max_rows);
     }
     *ws = made;
     return ST_OK;
 }
+
+#ifdef HEARTH_DEBUG
+static void acts_spoil(void *const *acts, const size_t *widths, size_t rows)
+{
+    for (size_t kind = 0; kind < KERN_ACT_NONE; kind++) {
+        if (acts[kind]) {
+            memset(acts[kind], 0xFF, kern_act_bytes((kern_act_kind)kind, rows, widths[kind]));
+        }
+    }
+}
+#endif
 
 void workspace_begin(workspace *ws, size_t n_rows, size_t n_threads)
 {
@@ -101,11 +130,8 @@ void workspace_begin(workspace *ws, size_t n_rows, size_t n_threads)
     for (size_t i = 0; i < WORKSPACE_ROW_BUFFERS; i++) {
         memset(ws->row_buffers[i], 0xFF, rows * workspace_pitch(ws->row_widths[i]) * sizeof(float));
     }
-    for (size_t kind = 0; kind < KERN_ACT_NONE; kind++) {
-        if (ws->act[kind]) {
-            memset(ws->act[kind], 0xFF, kern_act_bytes((kern_act_kind)kind, rows, ws->act_k[kind]));
-        }
-    }
+    acts_spoil(ws->act, ws->act_k, rows);
+    acts_spoil(ws->gated, ws->gated_k, rows);
     memset(ws->attn, 0xFF, n_threads * ws->attn_floats * sizeof(float));
 #endif
     ws->used_rows = n_rows;

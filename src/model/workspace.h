@@ -32,9 +32,11 @@ typedef struct workspace {       /* all in the model's arena; rows = max_rows */
     float *up;                   /* [rows][n_ff] */
     float *cos_sin;              /* [rows][n_rot / 2][2] */
     void *act[KERN_ACT_NONE];    /* per kind, NULL if no matrix wants it: prepared activations of the widest
-                                    input */
+                                    input but what comes out of the gate */
     size_t act_k[KERN_ACT_NONE]; /* that input's width */
-    float *attn;                 /* [POOL_MAX_THREADS][attn_floats] scratch */
+    void *gated[KERN_ACT_NONE];  /* likewise of that: it is written while the gate's own input is read */
+    size_t gated_k[KERN_ACT_NONE];
+    float *attn; /* [POOL_MAX_THREADS][attn_floats] scratch */
     size_t attn_floats;
     attend_tile *attn_tiles; /* [rows] */
     float *attn_parts;       /* [ATTEND_PARTS] */
