@@ -43,8 +43,9 @@ static size_t multiple(size_t n, size_t of)
 static cut cut_of(const pool *p, size_t n, size_t step)
 {
     size_t threads = pool_threads(p);
-    size_t chunk = multiple(n / (CHUNKS_PER_THREAD * threads) + 1, step);
-    size_t most = multiple(n / threads + 1, step); /* none is idle for the sake of larger tasks */
+    size_t wanted = CHUNKS_PER_THREAD * threads;
+    size_t chunk = multiple((n + wanted - 1) / wanted, step);
+    size_t most = multiple((n + threads - 1) / threads, step); /* none is idle for the sake of larger tasks */
     size_t least = at_most(CHUNK_WORTH, most);
     cut c = {.n = n, .chunk = chunk < least ? multiple(least, step) : chunk};
     size_t left = (n + c.chunk - 1) / c.chunk;
