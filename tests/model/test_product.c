@@ -24,6 +24,7 @@ typedef struct seen {
     unsigned gated[MOST_COLUMNS];
     unsigned prepared[MOST_COLUMNS];
     unsigned calls;
+    size_t largest; /* range */
     unsigned wrong; /* ranges that no kernel takes */
 } seen;
 
@@ -48,6 +49,10 @@ static void fake_matmul(const kern_matrix *w, const kern_act *a, size_t n0, size
     (void)a, (void)y, (void)y_stride;
     note_wrong(s, n0 % KERN_PANEL != 0 || n0 >= n1 || n1 > w->n || (n1 % KERN_PANEL != 0 && n1 != w->n));
     count(s->computed, n0, n1);
+    size_t largest = __atomic_load_n(&s->largest, __ATOMIC_RELAXED);
+    while (n1 - n0 > largest && !__atomic_compare_exchange_n(&s->largest, &largest, n1 - n0, true,
+                                                             __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
     __atomic_fetch_add(&s->calls, 1, __ATOMIC_RELAXED);
 }
 
@@ -139,17 +144,18 @@ static void test_each_column_once(void **state)
             list[0].add_to = rows_x[0];
             list[0].add_stride = MOST_COLUMNS;
             product_run(&fakes, p, list, 3);
-            size_t calls = 0, columns = 0;
+            size_t calls = 0, panels = 0, threads = team_sizes[t];
             for (size_t j = 0; j < 3; j++) {
                 assert_int_equal(list_seen[j].wrong, 0);
                 all_once(list_seen[j].computed, w[j].n, 1);
                 calls += list_seen[j].calls;
-                columns += w[j].n;
+                panels += (w[j].n + KERN_PANEL - 1) / KERN_PANEL;
             }
             all_once(list_seen[0].added, w[0].n, M);
-            /* Work for all, and not so many pieces that setting up costs more than the work. */
-            size_t panels = columns / KERN_PANEL, threads = team_sizes[t];
-            assert_true(calls >= (panels < threads ? panels : threads));
+            /* No task is more than a thread's share, and they are not so many that setting up costs more than work. */
+            for (size_t j = 0; j < 3; j++) {
+                assert_true(list_seen[j].largest <= (panels + threads - 1) / threads * KERN_PANEL);
+            }
             assert_true(calls <= 12 * threads + 3);
         }
         pool_free(p);
@@ -180,8 +186,9 @@ static void test_gated(void **state)
             all_once(list_seen[0].gated, n, M);
             all_once(list_seen[0].prepared, prepared ? n : 0, M);
             assert_int_equal(prepared, n / KERN_ACT_STEP >= 4 * threads);
-            const size_t pieces = n / (prepared ? KERN_ACT_STEP : KERN_PANEL);
-            assert_true(list_seen[0].calls >= (pieces < threads ? pieces : threads));
+            const size_t piece = prepared ? KERN_ACT_STEP : KERN_PANEL, pieces = (n + piece - 1) / piece;
+            assert_true(list_seen[0].largest <= (pieces + threads - 1) / threads * piece);
+            assert_true(list_seen[0].calls <= 12 * threads);
         }
         pool_free(p);
     }
