@@ -43,7 +43,7 @@
 #define GROUP       2 /* panels */
 /* A y of more bytes does not stay in the second cache anyway: it is written past the caches. */
 #define STREAM_BYTES ((size_t)512 << 10)
-#define AHEAD        1 /* units from what is unpacked to what is prefetched */
+#define AHEAD        2 /* units from what is unpacked to what is prefetched */
 
 /* What the stages know of a format when they are compiled. */
 typedef struct shape {

@@ -13,7 +13,7 @@
  *
  * A step is one chunk of eight blocks of one panel with one tile of 16 rows: V of this step, T of the next one
  * and U of a later chunk, block by block in turns. Between the chunks of a panel the accumulators of a tile of
- * rows wait in a scratch. One tile of rows alone takes its panels four by four, chunk by chunk: four streams of
+ * rows wait in a scratch. One tile of rows alone takes its panels eight by eight, chunk by chunk: several streams of
  * weights are read faster than one, and the products are little slower than memory then. Many tiles take them three by
  * three, each tile all three of them. Weights are fetched between the rows of V, each line once: a core has sixteen
  * lines under way to its first cache, and each fetch is one of them. Where tiles are four or more, the steps without U
@@ -48,7 +48,7 @@
 
 /* Panels side by side: where there is one tile of rows; and where there are many, for which the panels share a tile's
  * codes while they are in the first cache. */
-#define GROUP        4
+#define GROUP        8
 #define MANY_TILES   8
 #define GROUP_MANY   3
 #define SPREAD_TILES 4 /* from so many on, steps without U fetch what the next one reads */
