@@ -19,6 +19,7 @@ import time
 import unittest
 from random import Random
 
+import side_by_side
 from serve_rig import END_IN, GROUP, HERE, MODEL, PATIENCE, SERVE, Daemon, alive, events, post, read_all, sanitized, state_of, text_of, until
 
 STUB = str(HERE / "stub_worker.py")
@@ -734,3 +735,5 @@ class Faults(Base):
 
 if __name__ == "__main__":
     unittest.main(argv=[sys.argv[0], GROUP])
+    if GROUP in ("Stalls", "Ends"):
+        sys.exit(not side_by_side.run(globals()[GROUP], 4))
