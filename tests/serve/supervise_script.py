@@ -505,8 +505,8 @@ class Ends(Base):
 
 class Real(Base):
     """hearth serve and its sandboxed worker; the model makes thousands of tokens, about a second's worth."""
-    LONG = {"max_tokens": 8000, "ignore_eos": True, "seed": 3}
-    HELD = {**LONG, "n": 4}  # as a stream more than daemon and sockets hold: it cannot end unread
+    LONG = {"max_tokens": 4000, "ignore_eos": True, "seed": 3}
+    HELD = {**LONG, "n": 8}  # all lanes; as a stream more than daemon and sockets hold: it cannot end unread
 
     def daemon(self, *options):
         return Supervised(argv=[SERVE, "serve", "-m", MODEL[0], "--port", "0", "--threads", "1", *options])
@@ -544,11 +544,11 @@ class Real(Base):
         with self.daemon() as d:
             for stream in True, False:
                 s = d.raw(post({"prompt": "Once", "stream": stream, **self.HELD}))
-                self.assertTrue(until(lambda: metric(d, "hearth_worker_running") == 4))
+                self.assertTrue(until(lambda: metric(d, "hearth_worker_running") == 8))
                 s.close()
                 self.assertTrue(until(lambda: metric(d, "hearth_worker_running") == 0))
-            self.assertTrue(until(lambda: metric(d, "hearth_worker_requests_cancelled_total") == 8))
-            self.assertEqual(metric(d, "hearth_cancelled_total"), 8)
+            self.assertTrue(until(lambda: metric(d, "hearth_worker_requests_cancelled_total") == 16))
+            self.assertEqual(metric(d, "hearth_cancelled_total"), 16)
             self.assertEqual(len(d.worker_pids()), 1)
 
     def test_a_thousand_requests_with_random_disconnects(self):
