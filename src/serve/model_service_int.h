@@ -1,6 +1,7 @@
 /*
  * model_service, inside: what jobs (service_jobs.c), frames (service_frames.c), the life of the worker (service_life.c)
- * and what a death leaves (service_again.c) share. Nobody else includes this.
+ * and what a death leaves (service_again.c) share. Nobody else includes this, but for the tests' service_bench.c, which
+ * waits for a tick.
  *
  * An entry is the service's half of a job, from submit to its last frame; it stays when the job is given up.
  *

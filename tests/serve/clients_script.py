@@ -2,6 +2,7 @@
 """clients_script.py Stub|Ember FOLDER PROGRAM [MODEL]: real clients from npm, in clients/, against a daemon: around
 stub_worker.py, or `hearth serve` with the bundled model. Installs them, in these exact versions, into FOLDER if they are not
 there. Exit status 77 (skipped, and said so) without node, npm or the registry. Standard library only; node 18 or newer."""
+import fcntl
 import json
 import os
 import pathlib
@@ -24,14 +25,22 @@ def skip(why):
 
 
 def install():
-    """node_modules in FOLDER; several tests may want it at once."""
+    """node_modules in FOLDER. Several tests may want it at once: one installs it, the others wait and find it."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with open(FOLDER / "lock", "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        install_alone()
+
+
+def install_alone():
     done = FOLDER / "installed.json"
     if done.exists() and json.loads(done.read_text()) == VERSIONS:
         return
     if not shutil.which("node") or not shutil.which("npm"):
         skip("node and npm are not in PATH")
-    mine = FOLDER / f"new.{os.getpid()}"
-    mine.mkdir(parents=True)
+    mine = FOLDER / "new"
+    shutil.rmtree(mine, ignore_errors=True)
+    mine.mkdir()
     (mine / "package.json").write_text('{"private": true}')
     try:
         npm = subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--no-package-lock",
@@ -44,9 +53,6 @@ def install():
         done.write_text(json.dumps(VERSIONS))
     except subprocess.TimeoutExpired:
         skip("npm found no registry")
-    except OSError:  # another test was faster
-        if not done.exists():
-            raise
     finally:
         shutil.rmtree(mine, ignore_errors=True)
 

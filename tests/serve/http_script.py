@@ -26,6 +26,8 @@ import threading
 import time
 import unittest
 
+import side_by_side
+
 GROUP, HTTP_MAIN = sys.argv[1:]
 PATIENCE = 60  # seconds for what must come; never what is measured
 POST = b"POST %s HTTP/1.%d\r\nHost: h\r\nContent-Length: %d\r\n%s\r\n"
@@ -498,19 +500,15 @@ class Unix(unittest.TestCase):
 
 
 class Gone(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.dir = tempfile.TemporaryDirectory()
-        cls.unix = os.path.join(cls.dir.name, "s")
-        cls.d = Server("unix=" + cls.unix, "max_body_bytes=100000")
-
-    @classmethod
-    def tearDownClass(cls):
-        assert cls.d.end() == 0, cls.d.log
-        cls.dir.cleanup()
-
     def setUp(self):
+        self.dir = tempfile.TemporaryDirectory()
+        self.unix = os.path.join(self.dir.name, "s")
+        self.d = Server("unix=" + self.unix, "max_body_bytes=100000")
+
+    def tearDown(self):
         self.d.wait_stats(0, 0)
+        self.assertEqual(self.d.end(), 0, self.d.log)
+        self.dir.cleanup()
 
     def noticed(self, begin, leave, limit=1.0, path=r"/\S+"):
         """begin() opens a connection and says when its request is there; leave(it); seconds until gone, best of ten."""
@@ -1286,5 +1284,7 @@ class Clients(unittest.TestCase):
 
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    if GROUP in ("Gone", "Limits", "Clients"):
+        sys.exit(not side_by_side.run(globals()[GROUP], 8))
     suite = unittest.defaultTestLoader.loadTestsFromTestCase(globals()[GROUP])
     sys.exit(not unittest.TextTestRunner(verbosity=1).run(suite).wasSuccessful())

@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "serve/model_service_int.h" /* when it has looked */
 
 #define PATIENCE_S 60
 #define STEP_MS    300 /* two or three of them at one tick are no reason to think that the daemon stood still */
@@ -83,7 +84,9 @@ void bench_open(bench *b, const char *mode, const service_limits *limits, const 
 
 void bench_open_still(bench *b, const char *mode, const service_limits *limits)
 {
-    open_at(b, mode, limits, NULL, NULL);
+    service_limits l = limits ? *limits : bench_limits();
+    l.tick_ms = 1; /* what is waited for is its tick */
+    open_at(b, mode, &l, NULL, NULL);
 }
 
 bool bench_is_ready(void *ctx)
@@ -125,18 +128,27 @@ void bench_until(bench *b, bool (*cond)(void *ctx), void *ctx)
     }
 }
 
+/* A tick that is still to come, at the time that it is now. */
+static bool is_to_look(const bench *b)
+{
+    return evtimer_pending(b->service->tick, NULL) && b->service->watch.tick_ns < b->still.now_ns;
+}
+
 static void step(bench *b, uint64_t ms)
 {
     clock_fake_advance_ms(&b->still, ms);
-    bench_run_ms(b, 20);
+    do { /* once at least: frames, deaths */
+        once(b);
+    } while (is_to_look(b));
 }
 
 uint64_t bench_until_later(bench *b, bool (*cond)(void *ctx), void *ctx)
 {
-    uint64_t ms = 0;
+    uint64_t ms = 0, end = clock_mono_ns(clock_system()) + PATIENCE_S * UINT64_C(1000000000);
     while (!cond(ctx)) {
-        if (ms > 600000) {
-            fail_msg("waited for 10 minutes of its time in vain; the log:\n%s", buf_str(&the_log));
+        if (clock_mono_ns(clock_system()) > end) {
+            fail_msg("waited for %d s in vain, %llu ms of its time; the log:\n%s", PATIENCE_S,
+                     (unsigned long long)ms, buf_str(&the_log));
         }
         step(b, STEP_MS);
         ms += STEP_MS;

@@ -41,7 +41,10 @@ typedef struct client {
 service_limits bench_limits(void);
 /* mode: words for the stub, "" = none. `program` replaces it (NULL = the stub). Does not start it. */
 void bench_open(bench *b, const char *mode, const service_limits *limits, const char *program);
-/* The same on a clock that stands still until bench_until_later moves it. */
+/*
+ * The same on a clock that stands still until bench_until_later or bench_later moves it; its tick is 1 ms. Time passes
+ * some hundred times faster then than it does for the worker: what the worker is to do before, wait for while it stands.
+ */
 void bench_open_still(bench *b, const char *mode, const service_limits *limits);
 void bench_start(bench *b); /* and waits until it is ready */
 void bench_close(bench *b);
@@ -50,7 +53,8 @@ void bench_close(bench *b);
 void bench_until(bench *b, bool (*cond)(void *ctx), void *ctx);
 /* As bench_until, while the clock of bench_open_still goes on; returns by how many ms. */
 uint64_t bench_until_later(bench *b, bool (*cond)(void *ctx), void *ctx);
-void bench_later(bench *b, uint64_t ms); /* it goes on by ms, in small steps, which the service sees */
+void bench_later(bench *b,
+                 uint64_t ms); /* it goes on by ms, in small steps; the service has looked at each */
 void bench_run_ms(bench *b, unsigned ms);
 bool bench_is_ready(void *ctx); /* ctx: the bench */
 

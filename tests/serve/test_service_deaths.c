@@ -34,16 +34,34 @@ static bool has_token(void *ctx)
 
 static uint64_t wanted_starts;
 
+static bool has_begun_to_start(void *ctx)
+{
+    return bench_info(ctx).n_starts == wanted_starts;
+}
+
+static bool has_started_enough(void *ctx)
+{
+    return has_begun_to_start(ctx) && bench_is_ready(ctx);
+}
+
+/* Its back-off passes; that the worker is loaded takes real time: none must pass for it. */
+static void wait_for_start(bench *b, uint64_t n)
+{
+    wanted_starts = n;
+    bench_until_later(b, has_begun_to_start, b);
+    bench_until(b, bench_is_ready, b);
+}
+
 /* Until the counter has moved, while time stands still, and the service has seen it. */
 static void wait_for_move(bench *b, status_row row)
 {
     status_snapshot before, now;
     service_page(b->service, &before);
     do {
-        bench_run_ms(b, 50);
+        bench_run_ms(b, 1);
         service_page(b->service, &now);
     } while (now.row[row] == before.row[row]);
-    bench_run_ms(b, 50);
+    bench_later(b, 1);
 }
 
 /*
@@ -103,7 +121,7 @@ static void broken_protocol_costs_the_worker(void **state)
     for (size_t i = 0; i < N_OF(rows); i++) {
         bench b;
         client c, next;
-        bench_open(&b, "", NULL, NULL);
+        bench_open_still(&b, "", NULL);
         bench_start(&b);
         client_submit(&b, &c, "c", 0, rows[i].prompt);
         client_wait(&b, &c);
@@ -113,13 +131,11 @@ static void broken_protocol_costs_the_worker(void **state)
             assert_true(c.lost && c.code == ST_WORKER_CRASHED);
         }
         assert_string_equal(c.text, "x ");
-        if (!c.lost) {
-            bench_until(&b, has_started_twice_and_is_ready, &b);
-        }
+        size_t n = c.lost ? 2 : 1; /* it is tried once more */
+        wait_for_start(&b, n + 1);
         client_submit(&b, &next, "next", 0, "say y");
         client_wait(&b, &next);
         assert_string_equal(next.text, "y ");
-        size_t n = c.lost ? 2 : 1; /* it is tried once more */
         assert_int_equal(bench_info(&b).n_deaths[WORKER_BROKEN], n);
         assert_int_equal(bench_info(&b).n_blamed, n - 1);
         assert_int_equal(bench_logged(&b, "cause=broken_protocol"), n);
@@ -191,12 +207,13 @@ static void a_token_is_a_new_beginning(void **state)
 {
     bench b;
     client c;
-    bench_open(&b, "", NULL, NULL);
+    bench_open_still(&b, "", NULL);
     bench_start(&b);
-    for (int i = 0; i < 5; i++) { /* more than max_respawns */
+    for (size_t i = 0; i < 5; i++) { /* more than max_respawns */
         client_submit(&b, &c, "c", 0, "say x die");
         client_wait(&b, &c);
         assert_true(c.lost);
+        wait_for_start(&b, 2 * i + 3);
     }
     client_submit(&b, &c, "c", 0, "say y");
     client_wait(&b, &c);
@@ -223,14 +240,9 @@ static void without_a_token_in_between_deaths_add_up(void **state)
     bench_close(&b);
 }
 
-static bool has_begun_to_start(void *ctx)
+static bool is_killed_again(void *ctx)
 {
-    return bench_info(ctx).n_starts == wanted_starts;
-}
-
-static bool has_started_enough(void *ctx)
-{
-    return has_begun_to_start(ctx) && bench_is_ready(ctx);
+    return bench_info(ctx).n_deaths[WORKER_KILLED] == 6;
 }
 
 /* Deaths that lie far apart do not add up, also where nobody asks for a token. */
@@ -246,9 +258,8 @@ static void a_steady_time_is_a_new_beginning(void **state)
     }
     assert_int_equal(bench_logged(&b, "wait_ms=0 deaths=1"), 5);
     kill(bench_info(&b).pid, SIGKILL); /* at once: it adds to the last one */
-    bench_until_later(&b, has_begun_to_start,
-                      &b); /* that it is loaded takes real time: none must pass for it */
-    bench_until(&b, has_started_enough, &b);
+    bench_until(&b, is_killed_again, &b);
+    wait_for_start(&b, wanted_starts);
     assert_int_equal(bench_logged(&b, "wait_ms=250 deaths=2"), 1);
     bench_close(&b);
 }
@@ -464,6 +475,7 @@ static void a_standstill_shows_before_the_end(void **state)
     bench_open_still(&b, "", NULL);
     bench_start(&b);
     client_submit(&b, &c, "c", 0, "say x still hang");
+    bench_until(&b, has_token, &c);
     uint64_t ms = bench_until_later(&b, is_stalled, &b);
     assert_true(ms >= bench_limits().stall_ms / 2);
     assert_int_equal(bench_info(&b).n_deaths[WORKER_STALLED], 0);
@@ -501,6 +513,7 @@ static void a_paused_suspect_that_stands_still_costs_the_worker(void **state)
     bench_until(&b, has_token, &c);
     service_pause(b.service, &c.job, true);
     kill(bench_info(&b).pid, SIGSEGV);
+    bench_until(&b, has_started_twice_and_is_ready, &b);
     bench_until_later(&b, client_is_over, &c);
     assert_true(c.lost && c.code == ST_WORKER_CRASHED);
     service_info info = bench_info(&b);
