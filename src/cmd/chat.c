@@ -14,10 +14,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/folder.h"
 #include "base/utf8.h"
 #include "cmd/answer.h"
 #include "cmd/args.h"
@@ -371,16 +371,6 @@ static read_end read_message(chat *c, buf *text, bool *empty)
 
 /* History */
 
-/* Makes every folder on the way to path. */
-static void make_folders(char *path)
-{
-    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = 0;
-        mkdir(path, 0700); /* one that is missing shows when the file is written */
-        *slash = '/';
-    }
-}
-
 static void find_history(chat *c)
 {
     const char *xdg = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
@@ -394,7 +384,10 @@ static void find_history(chat *c)
         c->history_path[0] = 0;
         return;
     }
-    make_folders(c->history_path);
+    char *name = strrchr(c->history_path, '/');
+    *name = '\0';
+    (void)folder_make(c->history_path, NULL); /* one that is missing shows when the file is written */
+    *name = '/';
 }
 
 /* Saved after each line: a terminal that is closed loses none. */

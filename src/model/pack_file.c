@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/folder.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "model/pack_folder.h"
@@ -198,7 +199,7 @@ static status look_at_old(pack_file *f, bool *done, err *e)
 static status open_some(pack_file *f, const pack_file_options *opt, err *e)
 {
     bool done = false;
-    status st = pack_folder_make(opt->folder, e);
+    status st = folder_make(opt->folder, e);
     for (int i = 0; st == ST_OK && !done && i < OPEN_TRIES; i++) {
         st = look_at_old(f, &done, e);
         if (st == ST_OK && !done && access(f->path, F_OK) != 0) {

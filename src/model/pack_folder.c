@@ -29,25 +29,6 @@ status pack_folder_path(const char *folder, const pack_key *key, char path[PACK_
                : err_set(e, ST_IO, NULL, "the path of the folder for packed weights is too long");
 }
 
-status pack_folder_make(const char *folder, err *e)
-{
-    char path[PACK_PATH_MAX];
-    if (!*folder || strlen(folder) >= sizeof path) {
-        return err_set(e, ST_IO, NULL, "the path of the folder for packed weights is %s",
-                       *folder ? "too long" : "empty");
-    }
-    memcpy(path, folder, strlen(folder) + 1);
-    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        (void)mkdir(path, 0700); /* the last one tells */
-        *slash = '/';
-    }
-    if (mkdir(path, 0700) != 0 && errno != EEXIST) {
-        return err_set(e, ST_IO, NULL, "cannot make %s: %s", folder, strerror(errno));
-    }
-    return ST_OK;
-}
-
 typedef struct found_file {
     char name[NAME_MAX + 1];
     uint64_t bytes;

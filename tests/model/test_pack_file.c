@@ -26,6 +26,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/folder.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "model/pack_file.h"
@@ -510,7 +511,7 @@ static void full_or_read_only(void **state)
     char above[TEMP_PATH_BYTES + 16];
     snprintf(above, sizeof above, "%s", folder);
     *strrchr(above, '/') = '\0';
-    assert_int_equal(pack_folder_make(above, NULL), ST_OK);
+    assert_int_equal(folder_make(above, NULL), ST_OK);
     int how = wait_for(fork_writer(write_full_disk, NULL));
     if (WIFEXITED(how) && WEXITSTATUS(how) == NOT_ALLOWED) {
         print_message("full disk: NOT RUN, no right to mount\n");
@@ -558,7 +559,7 @@ static void budget(void **state)
 {
     char path[sizeof folder + 64];
     err e = {0};
-    assert_int_equal(pack_folder_make(folder, NULL), ST_OK);
+    assert_int_equal(folder_make(folder, NULL), ST_OK);
     put_file("new.hpack", 64 << 10, 5000);
     put_file("old.hpack", 64 << 10, 1000);
     put_file("middle.hpack", 64 << 10, 3000);
