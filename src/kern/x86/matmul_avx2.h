@@ -107,6 +107,28 @@ void mm_run(const mm_format *f, const kern_matrix *w, const kern_act *a, size_t 
     MM_ROWS_FN(name, 4, body, __VA_ARGS__) \
     static const mm_rows_fn name[MM_ROWS] = {name##_1, name##_2, name##_3, name##_4}
 
+/* matmul_avx2_<name> of a format f from what its file has for all of its formats, which have units of `values` and chunks of
+ * MM_CHUNK: unit_bytes(f), unpack(units, k, s, f), direct(s, w, a, c, k, acc, rows, f). */
+#define MM_FORMAT(name, f, values, rows_of, extra_of, offset_of)                                     \
+    MM_ROWS_FNS(direct_##name, direct, f);                                                           \
+    static void unpack_##name(const uint8_t *units, size_t k, mm_strip *s)                           \
+    {                                                                                                \
+        unpack(units, k, s, f);                                                                      \
+    }                                                                                                \
+    void matmul_avx2_##name(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y, \
+                            size_t y_stride)                                                         \
+    {                                                                                                \
+        const mm_format format = {.unit_bytes = unit_bytes(f),                                       \
+                                  .unit_values = (values),                                           \
+                                  .unpack = unpack_##name,                                           \
+                                  .rows = (rows_of),                                                 \
+                                  .direct = direct_##name,                                           \
+                                  .chunk = MM_CHUNK,                                                 \
+                                  .extra = (extra_of),                                               \
+                                  .offset = (offset_of)};                                            \
+        mm_run(&format, w, a, n0, n1, y, y_stride);                                                  \
+    }
+
 MM_INLINE __m256i mm_load(const void *p)
 {
     return _mm256_loadu_si256((const __m256i *)p);

@@ -77,9 +77,10 @@ MM_INLINE void unpack(const uint8_t *panel, size_t at, size_t n, size_t ahead, c
     }
 }
 
-MM_INLINE void add(const void *strips, size_t at, size_t n, const kern_act *a, size_t row, float *sums,
-                   const size_t panels)
+MM_INLINE void add(const void *strips, size_t at, size_t n, const gguf_type type, const kern_act *a,
+                   size_t row, float *sums, const size_t panels)
 {
+    (void)type; /* strips are F32 */
     const float *x[MM_GROUP];
     __m512 acc[MM_TILE];
     MM_UNROLL
@@ -93,24 +94,5 @@ MM_INLINE void add(const void *strips, size_t at, size_t n, const kern_act *a, s
     mm_store_sums(sums, acc, MM_GROUP * panels);
 }
 
-#define FLOAT_PRODUCT(name, type)                                                                       \
-    MM_INLINE void few_##name(const uint8_t *panel, size_t panel_bytes, const kern_act *a, __m512 *out, \
-                              const size_t rows, const size_t panels)                                   \
-    {                                                                                                   \
-        few(panel, panel_bytes, a, type, out, rows, panels);                                            \
-    }                                                                                                   \
-    MM_FEW(name);                                                                                       \
-    static void unpack_##name(const uint8_t *panel, size_t at, size_t n, size_t ahead, void *strip)     \
-    {                                                                                                   \
-        unpack(panel, at, n, ahead, type, strip);                                                       \
-    }                                                                                                   \
-    MM_INLINE void add_##name(const void *strips, size_t at, size_t n, const kern_act *a, size_t r,     \
-                              float *acc, const size_t panels)                                          \
-    {                                                                                                   \
-        add(strips, at, n, a, r, acc, panels);                                                          \
-    }                                                                                                   \
-    MM_MANY(name, CHUNK, STRIP_BYTES);                                                                  \
-    MM_PRODUCT(name)
-
-FLOAT_PRODUCT(f32, GGUF_TYPE_F32)
-FLOAT_PRODUCT(f16, GGUF_TYPE_F16)
+MM_TYPE(f32, GGUF_TYPE_F32, CHUNK, STRIP_BYTES)
+MM_TYPE(f16, GGUF_TYPE_F16, CHUNK, STRIP_BYTES)

@@ -318,9 +318,11 @@ MM_INLINE void few(const uint8_t *panel, size_t panel_bytes, const kern_act *a, 
     mm_copy(out, acc, rows * panels);
 }
 
-MM_INLINE void unpack(const uint8_t *panel, size_t at, size_t ahead, const gguf_type type, k_block *strip)
+MM_INLINE void unpack(const uint8_t *panel, size_t at, size_t n, size_t ahead, const gguf_type type,
+                      k_block *strip)
 {
     const uint8_t *unit = panel + at / 256 * unit_bytes(type);
+    (void)n;
     const size_t scales = 8 * scales_per_32(type);
     for (size_t s = 0; s < 8; s++) {
         mm_prefetch(unit + s * (unit_bytes(type) / 8), ahead, unit_bytes(type) / 8);
@@ -339,10 +341,11 @@ MM_INLINE void unpack(const uint8_t *panel, size_t at, size_t ahead, const gguf_
     }
 }
 
-MM_INLINE void add(const void *strips, size_t at, const gguf_type type, const kern_act *a, size_t row,
-                   float *sums, const size_t panels)
+MM_INLINE void add(const void *strips, size_t at, size_t n, const gguf_type type, const kern_act *a,
+                   size_t row, float *sums, const size_t panels)
 {
     const size_t place = mm_place(row, a->n_blocks, at / 256);
+    (void)n;
     const k_work x = {strips,
                       sizeof(k_block),
                       0,
@@ -356,26 +359,7 @@ MM_INLINE void add(const void *strips, size_t at, const gguf_type type, const ke
     mm_store_sums(sums, acc, MM_GROUP * panels);
 }
 
-#define K_PRODUCT(name, type)                                                                           \
-    MM_INLINE void few_##name(const uint8_t *panel, size_t panel_bytes, const kern_act *a, __m512 *out, \
-                              const size_t rows, const size_t panels)                                   \
-    {                                                                                                   \
-        few(panel, panel_bytes, a, type, out, rows, panels);                                            \
-    }                                                                                                   \
-    MM_FEW(name);                                                                                       \
-    static void unpack_##name(const uint8_t *panel, size_t at, size_t n, size_t ahead, void *strip)     \
-    {                                                                                                   \
-        (void)n;                                                                                        \
-        unpack(panel, at, ahead, type, strip);                                                          \
-    }                                                                                                   \
-    MM_INLINE void add_##name(const void *strips, size_t at, size_t n, const kern_act *a, size_t r,     \
-                              float *acc, const size_t panels)                                          \
-    {                                                                                                   \
-        (void)n;                                                                                        \
-        add(strips, at, type, a, r, acc, panels);                                                       \
-    }                                                                                                   \
-    MM_MANY(name, 256, sizeof(k_block));                                                                \
-    MM_PRODUCT(name)
+#define K_PRODUCT(name, type) MM_TYPE(name, type, 256, sizeof(k_block))
 
 K_PRODUCT(q4_k, GGUF_TYPE_Q4_K)
 K_PRODUCT(q5_k, GGUF_TYPE_Q5_K)

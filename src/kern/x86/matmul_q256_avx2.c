@@ -271,7 +271,7 @@ MM_INLINE void half_scales(const unit_ptr u, const q256_format f, const size_t h
     }
 }
 
-MM_INLINE void unpack_q256(const uint8_t *units, size_t k, mm_strip *s, const q256_format f)
+MM_INLINE void unpack(const uint8_t *units, size_t k, mm_strip *s, const q256_format f)
 {
     const size_t subs = f == Q2_K || f == Q3_K || f == Q6_K ? 2 : 1; /* in 32 values */
     for (size_t b = 0; b < k / BLOCK; b++, units += unit_bytes(f)) {
@@ -360,8 +360,8 @@ MM_INLINE void half_min_sums(const unit_ptr u, const size_t h, const mm_rows *a,
     }
 }
 
-MM_INLINE void direct_q256(const mm_strip *s, const uint8_t *units, const mm_rows *a, size_t c, size_t k,
-                           float *acc, const int rows, const q256_format f)
+MM_INLINE void direct(const mm_strip *s, const uint8_t *units, const mm_rows *a, size_t c, size_t k,
+                      float *acc, const int rows, const q256_format f)
 {
     (void)s;
     for (size_t block = c / BLOCK; block < (c + k) / BLOCK; block++, units += unit_bytes(f)) {
@@ -399,30 +399,9 @@ MM_INLINE void direct_q256(const mm_strip *s, const uint8_t *units, const mm_row
     }
 }
 
-/* All have blocks of 256 and chunks of MM_CHUNK. */
-#define Q256_PRODUCT(name, f, rows_of, extra_of, offset_of)                                          \
-    MM_ROWS_FNS(direct_##name, direct_q256, f);                                                      \
-    static void unpack_##name(const uint8_t *units, size_t k, mm_strip *s)                           \
-    {                                                                                                \
-        unpack_q256(units, k, s, f);                                                                 \
-    }                                                                                                \
-    void matmul_avx2_##name(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y, \
-                            size_t y_stride)                                                         \
-    {                                                                                                \
-        const mm_format format = {.unit_bytes = unit_bytes(f),                                       \
-                                  .unit_values = BLOCK,                                              \
-                                  .unpack = unpack_##name,                                           \
-                                  .rows = (rows_of),                                                 \
-                                  .direct = direct_##name,                                           \
-                                  .chunk = MM_CHUNK,                                                 \
-                                  .extra = (extra_of),                                               \
-                                  .offset = (offset_of)};                                            \
-        mm_run(&format, w, a, n0, n1, y, y_stride);                                                  \
-    }
-
-Q256_PRODUCT(q2_k, Q2_K, rows_q2_k, MM_NONE, 0)
-Q256_PRODUCT(q3_k, Q3_K, rows_signed, MM_START16, 4)
-Q256_PRODUCT(q4_k, Q4_K, rows_q4_k, MM_SUMS64, 0)
-Q256_PRODUCT(q5_k, Q5_K, rows_q5_k, MM_SUMS64, 0)
-Q256_PRODUCT(q6_k, Q6_K, rows_signed, MM_START16, 32)
-Q256_PRODUCT(iq4_xs, IQ4_XS, rows_iq4_xs, MM_START32, 8)
+MM_FORMAT(q2_k, Q2_K, BLOCK, rows_q2_k, MM_NONE, 0)
+MM_FORMAT(q3_k, Q3_K, BLOCK, rows_signed, MM_START16, 4)
+MM_FORMAT(q4_k, Q4_K, BLOCK, rows_q4_k, MM_SUMS64, 0)
+MM_FORMAT(q5_k, Q5_K, BLOCK, rows_q5_k, MM_SUMS64, 0)
+MM_FORMAT(q6_k, Q6_K, BLOCK, rows_signed, MM_START16, 32)
+MM_FORMAT(iq4_xs, IQ4_XS, BLOCK, rows_iq4_xs, MM_START32, 8)

@@ -226,9 +226,11 @@ MM_INLINE void few(const uint8_t *panel, size_t panel_bytes, const kern_act *a, 
     mm_copy(out, acc, rows * panels);
 }
 
-MM_INLINE void unpack(const uint8_t *panel, size_t at, size_t ahead, const gguf_type type, q2_block *strip)
+MM_INLINE void unpack(const uint8_t *panel, size_t at, size_t n, size_t ahead, const gguf_type type,
+                      q2_block *strip)
 {
     const uint8_t *unit = panel + at / 256 * unit_bytes(type);
+    (void)n;
     for (size_t s = 0; s < 8; s++) {
         mm_prefetch(unit + s * (unit_bytes(type) / 8), ahead, unit_bytes(type) / 8);
         MM_UNROLL
@@ -250,10 +252,11 @@ MM_INLINE void unpack(const uint8_t *panel, size_t at, size_t ahead, const gguf_
     }
 }
 
-MM_INLINE void add(const void *strips, size_t at, const gguf_type type, const kern_act *a, size_t row,
-                   float *sums, const size_t panels)
+MM_INLINE void add(const void *strips, size_t at, size_t n, const gguf_type type, const kern_act *a,
+                   size_t row, float *sums, const size_t panels)
 {
     const size_t place = mm_place(row, a->n_blocks, at / 256);
+    (void)n;
     const q2_work x = {strips,
                        sizeof(q2_block),
                        0,
@@ -267,26 +270,7 @@ MM_INLINE void add(const void *strips, size_t at, const gguf_type type, const ke
     mm_store_sums(sums, acc, MM_GROUP * panels);
 }
 
-#define Q2_PRODUCT(name, type)                                                                          \
-    MM_INLINE void few_##name(const uint8_t *panel, size_t panel_bytes, const kern_act *a, __m512 *out, \
-                              const size_t rows, const size_t panels)                                   \
-    {                                                                                                   \
-        few(panel, panel_bytes, a, type, out, rows, panels);                                            \
-    }                                                                                                   \
-    MM_FEW(name);                                                                                       \
-    static void unpack_##name(const uint8_t *panel, size_t at, size_t n, size_t ahead, void *strip)     \
-    {                                                                                                   \
-        (void)n;                                                                                        \
-        unpack(panel, at, ahead, type, strip);                                                          \
-    }                                                                                                   \
-    MM_INLINE void add_##name(const void *strips, size_t at, size_t n, const kern_act *a, size_t r,     \
-                              float *acc, const size_t panels)                                          \
-    {                                                                                                   \
-        (void)n;                                                                                        \
-        add(strips, at, type, a, r, acc, panels);                                                       \
-    }                                                                                                   \
-    MM_MANY(name, 256, sizeof(q2_block));                                                               \
-    MM_PRODUCT(name)
+#define Q2_PRODUCT(name, type) MM_TYPE(name, type, 256, sizeof(q2_block))
 
 Q2_PRODUCT(q2_k, GGUF_TYPE_Q2_K)
 Q2_PRODUCT(q3_k, GGUF_TYPE_Q3_K)

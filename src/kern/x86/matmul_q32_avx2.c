@@ -146,7 +146,7 @@ MM_INLINE void half_scales(const uint8_t *unit, const q32_format f, const size_t
     }
 }
 
-MM_INLINE void unpack_q32(const uint8_t *unit, size_t k, mm_strip *s, const q32_format f)
+MM_INLINE void unpack(const uint8_t *unit, size_t k, mm_strip *s, const q32_format f)
 {
     for (size_t b = 0; b < k / BLOCK; b++, unit += unit_bytes(f)) {
         mm_prefetch(unit, unit_bytes(f));
@@ -211,8 +211,8 @@ MM_INLINE void half_sums(const uint8_t *unit, const size_t h, const int8_t *q, c
     }
 }
 
-MM_INLINE void direct_q32(const mm_strip *s, const uint8_t *unit, const mm_rows *a, size_t c, size_t k,
-                          float *acc, const int rows, const q32_format f)
+MM_INLINE void direct(const mm_strip *s, const uint8_t *unit, const mm_rows *a, size_t c, size_t k,
+                      float *acc, const int rows, const q32_format f)
 {
     (void)s;
     for (size_t at = c / BLOCK; at < (c + k) / BLOCK; at++, unit += unit_bytes(f)) {
@@ -241,31 +241,10 @@ MM_INLINE void direct_q32(const mm_strip *s, const uint8_t *unit, const mm_rows 
     }
 }
 
-/* All have blocks of 32 and chunks of MM_CHUNK. */
-#define Q32_PRODUCT(name, f, rows_of, extra_of, offset_of)                                           \
-    MM_ROWS_FNS(direct_##name, direct_q32, f);                                                       \
-    static void unpack_##name(const uint8_t *units, size_t k, mm_strip *s)                           \
-    {                                                                                                \
-        unpack_q32(units, k, s, f);                                                                  \
-    }                                                                                                \
-    void matmul_avx2_##name(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y, \
-                            size_t y_stride)                                                         \
-    {                                                                                                \
-        const mm_format format = {.unit_bytes = unit_bytes(f),                                       \
-                                  .unit_values = BLOCK,                                              \
-                                  .unpack = unpack_##name,                                           \
-                                  .rows = (rows_of),                                                 \
-                                  .direct = direct_##name,                                           \
-                                  .chunk = MM_CHUNK,                                                 \
-                                  .extra = (extra_of),                                               \
-                                  .offset = (offset_of)};                                            \
-        mm_run(&format, w, a, n0, n1, y, y_stride);                                                  \
-    }
-
-Q32_PRODUCT(q4_0, Q4_0, rows_one_start, MM_START32, 8)
-Q32_PRODUCT(q4_1, Q4_1, rows_one_min, MM_NONE, 0)
-Q32_PRODUCT(q5_0, Q5_0, rows_one_start, MM_START32, 16)
-Q32_PRODUCT(q5_1, Q5_1, rows_one_min_wide, MM_NONE, 0)
-Q32_PRODUCT(q8_0, Q8_0, rows_two_planes, MM_START32, 8)
-Q32_PRODUCT(iq4_nl, IQ4_NL, rows_two_planes, MM_START32, 8)
-Q32_PRODUCT(mxfp4, MXFP4, rows_one_start, MM_START32, 12)
+MM_FORMAT(q4_0, Q4_0, BLOCK, rows_one_start, MM_START32, 8)
+MM_FORMAT(q4_1, Q4_1, BLOCK, rows_one_min, MM_NONE, 0)
+MM_FORMAT(q5_0, Q5_0, BLOCK, rows_one_start, MM_START32, 16)
+MM_FORMAT(q5_1, Q5_1, BLOCK, rows_one_min_wide, MM_NONE, 0)
+MM_FORMAT(q8_0, Q8_0, BLOCK, rows_two_planes, MM_START32, 8)
+MM_FORMAT(iq4_nl, IQ4_NL, BLOCK, rows_two_planes, MM_START32, 8)
+MM_FORMAT(mxfp4, MXFP4, BLOCK, rows_one_start, MM_START32, 12)

@@ -227,24 +227,7 @@ MM_INLINE void add(const void *strips, size_t at, size_t n, const gguf_type type
     mm_store_sums(sums, acc, MM_GROUP * panels);
 }
 
-#define Q32_PRODUCT(name, type)                                                                         \
-    MM_INLINE void few_##name(const uint8_t *panel, size_t panel_bytes, const kern_act *a, __m512 *out, \
-                              const size_t rows, const size_t panels)                                   \
-    {                                                                                                   \
-        few(panel, panel_bytes, a, type, out, rows, panels);                                            \
-    }                                                                                                   \
-    MM_FEW(name);                                                                                       \
-    static void unpack_##name(const uint8_t *panel, size_t at, size_t n, size_t ahead, void *strip)     \
-    {                                                                                                   \
-        unpack(panel, at, n, ahead, type, strip);                                                       \
-    }                                                                                                   \
-    MM_INLINE void add_##name(const void *strips, size_t at, size_t n, const kern_act *a, size_t r,     \
-                              float *acc, const size_t panels)                                          \
-    {                                                                                                   \
-        add(strips, at, n, type, a, r, acc, panels);                                                    \
-    }                                                                                                   \
-    MM_MANY(name, CHUNK_BLOCKS * 32, CHUNK_BLOCKS * sizeof(q32_block));                                 \
-    MM_PRODUCT(name)
+#define Q32_PRODUCT(name, type) MM_TYPE(name, type, CHUNK_BLOCKS * 32, CHUNK_BLOCKS * sizeof(q32_block))
 
 Q32_PRODUCT(q4_0, GGUF_TYPE_Q4_0)
 Q32_PRODUCT(q4_1, GGUF_TYPE_Q4_1)
