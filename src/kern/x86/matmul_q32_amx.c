@@ -47,11 +47,10 @@
 #define CLEAN_BLOCKS 1024 /* k up to 32,768; above that the time is not worth the memory */
 
 /* Panels side by side: where there is one tile of rows; and where there are many, for which the panels share a tile's
- * codes while they are in the first cache. */
-#define GROUP        8
-#define MANY_TILES   8
-#define GROUP_MANY   3
-#define SPREAD_TILES 4 /* from so many on, steps without U fetch what the next one reads */
+ * codes while they are in the first cache, and steps without U fetch what the next one reads. */
+#define GROUP      8
+#define MANY_TILES 4
+#define GROUP_MANY 3
 
 #define LINE_BYTES 64
 #define AND_OR     0xEA /* (a & b) | c */
@@ -526,7 +525,7 @@ static inline const uint8_t *units_of(const pass *p, visit v)
  * its place. Where steps without U have fetched, only what it reads, which is there. */
 static inline const uint8_t *fetch_beside_unpack(const pass *p, visit later)
 {
-    if (p->n_tiles >= SPREAD_TILES) {
+    if (p->n_tiles >= MANY_TILES) {
         return units_of(p, later);
     }
     const size_t panel_bytes = p->n_blocks * p->f->unit_bytes;
@@ -539,7 +538,7 @@ static inline const uint8_t *fetch_for_later(const pass *p, visit v)
 {
     const visit later = visit_later(p, (visit){v.panel, v.chunk, p->n_tiles - 1, v.turn});
     const size_t at = v.tile * CHUNK * lines_beside(p->f->unit_bytes) * LINE_BYTES;
-    const bool wanted = p->n_tiles >= SPREAD_TILES && later.panel < p->n_panels;
+    const bool wanted = p->n_tiles >= MANY_TILES && later.panel < p->n_panels;
     return wanted && at < CHUNK * p->f->unit_bytes ? units_of(p, later) + at : NULL;
 }
 
