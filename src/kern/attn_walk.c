@@ -115,23 +115,6 @@ static const unsigned char *after_values(const kern_attn *a, const span *s, size
 
 #define LINE 64 /* bytes */
 
-/*
- * Where pages are widened for one block of queries, the arithmetic is little more than the widening, and a core has
- * sixteen lines under way at most: fetches beside one of the two only would leave memory idle beside the other. So widening
- * asks for every second line, and what comes then for those between.
- */
-static bool shares_fetch(const walk *w)
-{
-    return w->pages == 1 && !w->a->layer->v_in_k && (w->a->type == KV_F16 || w->a->type == KV_BF16);
-}
-
-/* own: anything that is in the cache. */
-static attn_fetch fetch_between(const walk *w, const unsigned char *ahead, const float *own)
-{
-    return shares_fetch(w) ? (attn_fetch){ahead + LINE, 2 * LINE}
-                           : (attn_fetch){(const unsigned char *)own, 0};
-}
-
 /* n floats as they are. */
 static void floats_copy(float *room, const unsigned char *from, size_t n, const unsigned char *ahead)
 {
@@ -149,7 +132,7 @@ static void widen(const walk *w, float *room, const unsigned char *from, size_t 
     if (type == KV_F32) {
         floats_copy(room, from, dim * KV_PAGE_TOKENS, ahead);
     } else if (type != KV_Q8_0) {
-        w->ops->halves(room, from, dim * KV_PAGE_TOKENS, type, ahead, shares_fetch(w));
+        w->ops->halves(room, from, dim * KV_PAGE_TOKENS, type, ahead);
     } else if (keys) {
         w->ops->code_keys(room, from, dim, ahead);
     } else {
@@ -187,12 +170,10 @@ static const float *page_values(const walk *w, span *s, size_t i)
 }
 
 /* Weights j0 … j1 of n queries times V, which begins at position `at`. */
-static void weigh(const walk *w, const float *v, const unsigned char *ahead, size_t at, size_t j0, size_t j1,
-                  size_t query, size_t n)
+static void weigh(const walk *w, const float *v, size_t at, size_t j0, size_t j1, size_t query, size_t n)
 {
     size_t v_dim = w->a->layer->v_dim;
-    w->ops->weigh(v, v_dim, w->p + query * KERN_ATTN_P_PITCH + at, w->o + query * v_dim, j0 - at, j1 - at, n,
-                  fetch_between(w, ahead, v));
+    w->ops->weigh(v, v_dim, w->p + query * KERN_ATTN_P_PITCH + at, w->o + query * v_dim, j0 - at, j1 - at, n);
 }
 
 static range cut(range r, size_t lo, size_t hi)
@@ -200,10 +181,9 @@ static range cut(range r, size_t lo, size_t hi)
     return (range){r.j0 > lo ? r.j0 : lo, r.j1 < hi ? r.j1 : hi};
 }
 
-/* Positions lo … hi, V from position `at` on, for n queries: together what all see, one by one before and after. ahead: what
- * is read next. */
-static void block_weigh(const walk *w, const float *v, const unsigned char *ahead, size_t at, size_t lo,
-                        size_t hi, const range *own, size_t n)
+/* Positions lo … hi, V from position `at` on, for n queries: together what all see, one by one before and after. */
+static void block_weigh(const walk *w, const float *v, size_t at, size_t lo, size_t hi, const range *own,
+                        size_t n)
 {
     range all = {lo, hi};
     bool together = true;
@@ -216,17 +196,17 @@ static void block_weigh(const walk *w, const float *v, const unsigned char *ahea
     for (size_t i = 0; i < n; i++) {
         range r = cut(own[i], lo, together ? all.j0 - 1 : hi);
         if (r.j0 <= r.j1 && (!together || own[i].j0 < all.j0)) {
-            weigh(w, v, ahead, at, r.j0, r.j1, i, 1);
+            weigh(w, v, at, r.j0, r.j1, i, 1);
         }
     }
     if (!together) {
         return;
     }
-    weigh(w, v, ahead, at, all.j0, all.j1, 0, n);
+    weigh(w, v, at, all.j0, all.j1, 0, n);
     for (size_t i = 0; i < n; i++) {
         range r = cut(own[i], all.j1 + 1, hi);
         if (r.j0 <= r.j1) {
-            weigh(w, v, ahead, at, r.j0, r.j1, i, 1);
+            weigh(w, v, at, r.j0, r.j1, i, 1);
         }
     }
 }
@@ -311,9 +291,8 @@ static void block_visit(const walk *w, span *s, size_t q0, size_t n)
     float m[ATTN_BLOCK_MAX], l[ATTN_BLOCK_MAX];
     for (size_t i = 0; i < SPAN_PAGES; i++) {
         if (see.page[i]) {
-            const float *k = page_keys(w, s, i);
-            w->ops->scores(k, k_dim, w->q + q0 * k_dim, n, a->scale, w->p + i * KV_PAGE_TOKENS,
-                           fetch_between(w, after_keys(a, s, i), k));
+            w->ops->scores(page_keys(w, s, i), k_dim, w->q + q0 * k_dim, n, a->scale,
+                           w->p + i * KV_PAGE_TOKENS);
         }
     }
     for (size_t i = 0; i < n; i++) {
@@ -329,13 +308,13 @@ static void block_visit(const walk *w, span *s, size_t q0, size_t n)
         if (see.page[i]) {
             const float *v = page_values(w, s, i);
             if (w->pages == 1) {
-                block_weigh(w, v, after_values(a, s, i), i * KV_PAGE_TOKENS, i * KV_PAGE_TOKENS,
-                            (i + 1) * KV_PAGE_TOKENS - 1, see.own, n);
+                block_weigh(w, v, i * KV_PAGE_TOKENS, i * KV_PAGE_TOKENS, (i + 1) * KV_PAGE_TOKENS - 1,
+                            see.own, n);
             }
         }
     }
     if (w->pages > 1) {
-        block_weigh(w, w->v, NULL, 0, see.any.j0, see.any.j1, see.own, n);
+        block_weigh(w, w->v, 0, see.any.j0, see.any.j1, see.own, n);
     }
     block_done(w, s, q0, n, &see, m, l);
 }

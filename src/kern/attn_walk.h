@@ -15,53 +15,36 @@
 
 #define ATTN_BLOCK_MAX 8
 
-/* What a loop asks for beside its work, into the second cache: a line at from + i * step for each i. A step of 0 asks for
- * the same line again, which costs next to nothing. */
-typedef struct attn_fetch {
-    const unsigned char *from;
-    size_t step;
-} attn_fetch;
-
 typedef struct attn_ops {
     size_t block; /* query heads done at once, at most ATTN_BLOCK_MAX */
     /*
      * The K, or the V, of one head of a page as fp32 into room: [k_dim][32], [32][v_dim]; n values of F16 or BF16, of
      * which both lie alike, and either of Q8_0. For each line that is read the same line from ahead on is fetched into
-     * the second cache: one for one, since bursts are dropped. half: only for every second one.
+     * the second cache: one for one, since bursts are dropped.
      */
-    void (*halves)(float *room, const unsigned char *from, size_t n, kv_type type, const unsigned char *ahead,
-                   bool half);
+    void (*halves)(float *room, const unsigned char *from, size_t n, kv_type type,
+                   const unsigned char *ahead);
     void (*code_keys)(float *room, const unsigned char *k, size_t k_dim, const unsigned char *ahead);
     void (*code_values)(float *room, const unsigned char *v, size_t v_dim, const unsigned char *ahead);
     /* K [k_dim][32] -> V [32][v_dim], its first v_dim rows turned */
     void (*turn)(float *v, const float *k, size_t v_dim);
     /* Dot products of n <= block query heads with the 32 positions, times scale: q [k_dim][n], p rows
-     * KERN_ATTN_P_PITCH apart. f: i is half of the dimension. */
-    void (*scores)(const float *k, size_t k_dim, const float *q, size_t n, float scale, float *p,
-                   attn_fetch f);
+     * KERN_ATTN_P_PITCH apart. */
+    void (*scores)(const float *k, size_t k_dim, const float *q, size_t n, float scale, float *p);
     /* Scores of positions first … last of a span (p[0] is its first position) pass the soft cap, if there is one; the
      * largest. */
     float (*largest)(float *p, size_t first, size_t last, float soft_cap);
     /* Scores of the same positions become weights, m being the largest; their sum. What lies beside them within the same
      * sixteen may be anything and becomes +0. */
     float (*weights)(float *p, size_t first, size_t last, float m);
-    /* o[i] = fma(p[i][j], V[j], o[i]) for j0 <= j <= j1 and n <= block query heads; o rows v_dim apart. f: i counts the
-     * positions of one or more passes over j0 … j1, up to half of v_dim at least. */
-    void (*weigh)(const float *v, size_t v_dim, const float *p, float *o, size_t j0, size_t j1, size_t n,
-                  attn_fetch f);
+    /* o[i] = fma(p[i][j], V[j], o[i]) for j0 <= j <= j1 and n <= block query heads; o rows v_dim apart. */
+    void (*weigh)(const float *v, size_t v_dim, const float *p, float *o, size_t j0, size_t j1, size_t n);
     /* (m[i], l[i], o[i]) = itself merged with (m2[i], l2[i], o2[i]) for n <= ATTN_BLOCK_MAX query heads; rows of o and o2
      * v_dim apart; o2 = NULL is all zeros. */
     void (*merge)(float *m, float *l, float *o, const float *m2, const float *l2, const float *o2, size_t n,
                   size_t v_dim);
     void (*divide)(float *out, const float *o, float l, size_t v_dim); /* out = o / l */
 } attn_ops;
-
-/* What weigh's next pass over a page's positions asks for, `passes` of them done, so that all ask for v_dim / 2 lines. */
-static inline attn_fetch attn_fetch_next(attn_fetch f, size_t passes, size_t v_dim)
-{
-    const bool over = 2 * KV_PAGE_TOKENS * passes >= v_dim;
-    return over ? (attn_fetch){f.from, 0} : (attn_fetch){f.from + KV_PAGE_TOKENS * f.step, f.step};
-}
 
 /* kern_table.attention, attention_spans and attention_join. */
 void attn_walk(const attn_ops *ops, const kern_attn *a);

@@ -30,12 +30,10 @@ MM_INLINE __m256 halves_load(const unsigned char *p, kv_type type)
 
 /* n values of two bytes, a multiple of 32. */
 MM_INLINE void halves_widen(float *out, const unsigned char *from, size_t n, kv_type type,
-                            const unsigned char *ahead, const bool half)
+                            const unsigned char *ahead)
 {
     for (size_t i = 0; i < n; i += 4 * LANES) {
-        if (!half || i / (4 * LANES) % 2 == 0) {
-            fetch(ahead + 2 * i);
-        }
+        fetch(ahead + 2 * i);
         MM_UNROLL
         for (size_t x = 0; x < 4 * LANES; x += LANES) {
             _mm256_storeu_ps(out + i + x, halves_load(from + 2 * (i + x), type));
@@ -43,15 +41,12 @@ MM_INLINE void halves_widen(float *out, const unsigned char *from, size_t n, kv_
     }
 }
 
-static void halves(float *room, const unsigned char *from, size_t n, kv_type type, const unsigned char *ahead,
-                   bool half)
+static void halves(float *room, const unsigned char *from, size_t n, kv_type type, const unsigned char *ahead)
 {
-    if (type == KV_F16 && half) {
-        halves_widen(room, from, n, KV_F16, ahead, true);
-    } else if (type == KV_F16) {
-        halves_widen(room, from, n, KV_F16, ahead, false);
+    if (type == KV_F16) {
+        halves_widen(room, from, n, KV_F16, ahead);
     } else {
-        halves_widen(room, from, n, KV_BF16, ahead, half);
+        halves_widen(room, from, n, KV_BF16, ahead);
     }
 }
 
@@ -136,7 +131,7 @@ void attn_turn_avx2(float *v, const float *k, size_t v_dim)
 }
 
 /* n query heads with n_v vectors of positions (both constant) from k on. */
-MM_INLINE void scores_block(const float *k, size_t k_dim, const float *q, float scale, float *p, attn_fetch f,
+MM_INLINE void scores_block(const float *k, size_t k_dim, const float *q, float scale, float *p,
                             const size_t n, const size_t n_v)
 {
     __m256 acc[BLOCK][PAGE_VECS];
@@ -148,9 +143,6 @@ MM_INLINE void scores_block(const float *k, size_t k_dim, const float *q, float 
         }
     }
     for (size_t d = 0; d < k_dim; d++, k += KV_PAGE_TOKENS, q += n) {
-        if (d % 2 == 0) {
-            fetch(f.from + d / 2 * f.step);
-        }
         __m256 row[PAGE_VECS];
         MM_UNROLL
         for (size_t x = 0; x < n_v; x++) {
@@ -175,29 +167,28 @@ MM_INLINE void scores_block(const float *k, size_t k_dim, const float *q, float 
     }
 }
 
-static void scores(const float *k, size_t k_dim, const float *q, size_t n, float scale, float *p,
-                   attn_fetch f)
+static void scores(const float *k, size_t k_dim, const float *q, size_t n, float scale, float *p)
 {
     switch (n) {
     case 1:
-        scores_block(k, k_dim, q, scale, p, f, 1, 4);
+        scores_block(k, k_dim, q, scale, p, 1, 4);
         return;
     case 2:
-        scores_block(k, k_dim, q, scale, p, f, 2, 4);
+        scores_block(k, k_dim, q, scale, p, 2, 4);
         return;
     case 3:
-        scores_block(k, k_dim, q, scale, p, f, 3, 2);
-        scores_block(k + 2 * LANES, k_dim, q, scale, p + 2 * LANES, f, 3, 2);
+        scores_block(k, k_dim, q, scale, p, 3, 2);
+        scores_block(k + 2 * LANES, k_dim, q, scale, p + 2 * LANES, 3, 2);
         return;
     default:
-        scores_block(k, k_dim, q, scale, p, f, BLOCK, 2);
-        scores_block(k + 2 * LANES, k_dim, q, scale, p + 2 * LANES, f, BLOCK, 2);
+        scores_block(k, k_dim, q, scale, p, BLOCK, 2);
+        scores_block(k + 2 * LANES, k_dim, q, scale, p + 2 * LANES, BLOCK, 2);
     }
 }
 
 /* o += p[j] V[j] for n_v vectors of dimensions of n query heads (both constant). */
 MM_INLINE void weigh_block(const float *v, size_t v_dim, const float *p, float *o, size_t j0, size_t j1,
-                           attn_fetch f, const size_t n, const size_t n_v)
+                           const size_t n, const size_t n_v)
 {
     __m256 acc[BLOCK][8];
     MM_UNROLL
@@ -209,7 +200,6 @@ MM_INLINE void weigh_block(const float *v, size_t v_dim, const float *p, float *
     }
     v += j0 * v_dim;
     for (size_t j = j0; j <= j1; j++, v += v_dim) {
-        fetch(f.from + j * f.step);
         __m256 pj[BLOCK];
         MM_UNROLL
         for (size_t i = 0; i < n; i++) {
@@ -246,36 +236,34 @@ static void weigh_tail(const float *v, size_t v_dim, const float *p, float *o, s
 
 /* All dimensions of n query heads; n_v vectors (both constant) at a time, then single vectors, then the tail. */
 MM_INLINE void weigh_all(const float *v, size_t v_dim, const float *p, float *o, size_t j0, size_t j1,
-                         attn_fetch f, const size_t n, const size_t n_v)
+                         const size_t n, const size_t n_v)
 {
     size_t d = 0;
     for (; d + n_v * LANES <= v_dim; d += n_v * LANES) {
-        weigh_block(v + d, v_dim, p, o + d, j0, j1, f, n, n_v);
-        f = attn_fetch_next(f, d / (n_v * LANES) + 1, v_dim);
+        weigh_block(v + d, v_dim, p, o + d, j0, j1, n, n_v);
     }
     for (; d + LANES <= v_dim; d += LANES) {
-        weigh_block(v + d, v_dim, p, o + d, j0, j1, f, n, 1);
+        weigh_block(v + d, v_dim, p, o + d, j0, j1, n, 1);
     }
     for (size_t i = 0; d < v_dim && i < n; i++) {
         weigh_tail(v + d, v_dim, p + i * KERN_ATTN_P_PITCH, o + i * v_dim + d, j0, j1, v_dim - d);
     }
 }
 
-static void weigh(const float *v, size_t v_dim, const float *p, float *o, size_t j0, size_t j1, size_t n,
-                  attn_fetch f)
+static void weigh(const float *v, size_t v_dim, const float *p, float *o, size_t j0, size_t j1, size_t n)
 {
     switch (n) {
     case 1:
-        weigh_all(v, v_dim, p, o, j0, j1, f, 1, 8);
+        weigh_all(v, v_dim, p, o, j0, j1, 1, 8);
         return;
     case 2:
-        weigh_all(v, v_dim, p, o, j0, j1, f, 2, 4);
+        weigh_all(v, v_dim, p, o, j0, j1, 2, 4);
         return;
     case 3:
-        weigh_all(v, v_dim, p, o, j0, j1, f, 3, 2);
+        weigh_all(v, v_dim, p, o, j0, j1, 3, 2);
         return;
     default:
-        weigh_all(v, v_dim, p, o, j0, j1, f, BLOCK, 2);
+        weigh_all(v, v_dim, p, o, j0, j1, BLOCK, 2);
     }
 }
 

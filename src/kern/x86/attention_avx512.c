@@ -30,26 +30,21 @@ MM_INLINE __m512 halves_load(const unsigned char *p, kv_type type)
 
 /* n values of two bytes, a multiple of 32. */
 MM_INLINE void halves_widen(float *out, const unsigned char *from, size_t n, kv_type type,
-                            const unsigned char *ahead, const bool half)
+                            const unsigned char *ahead)
 {
     for (size_t i = 0; i < n; i += 2 * LANES) {
-        if (!half || i / (2 * LANES) % 2 == 0) {
-            fetch(ahead + 2 * i);
-        }
+        fetch(ahead + 2 * i);
         _mm512_storeu_ps(out + i, halves_load(from + 2 * i, type));
         _mm512_storeu_ps(out + i + LANES, halves_load(from + 2 * i + LINE / 2, type));
     }
 }
 
-static void halves(float *room, const unsigned char *from, size_t n, kv_type type, const unsigned char *ahead,
-                   bool half)
+static void halves(float *room, const unsigned char *from, size_t n, kv_type type, const unsigned char *ahead)
 {
-    if (type == KV_F16 && half) {
-        halves_widen(room, from, n, KV_F16, ahead, true);
-    } else if (type == KV_F16) {
-        halves_widen(room, from, n, KV_F16, ahead, false);
+    if (type == KV_F16) {
+        halves_widen(room, from, n, KV_F16, ahead);
     } else {
-        halves_widen(room, from, n, KV_BF16, ahead, half);
+        halves_widen(room, from, n, KV_BF16, ahead);
     }
 }
 
@@ -106,7 +101,7 @@ static void code_values(float *out, const unsigned char *from, size_t dim, const
 }
 
 /* n query heads (constant). */
-MM_INLINE void scores_block(const float *k, size_t k_dim, const float *q, float scale, float *p, attn_fetch f,
+MM_INLINE void scores_block(const float *k, size_t k_dim, const float *q, float scale, float *p,
                             const size_t n)
 {
     __m512 acc[BLOCK][2];
@@ -116,9 +111,6 @@ MM_INLINE void scores_block(const float *k, size_t k_dim, const float *q, float 
         acc[i][1] = _mm512_setzero_ps();
     }
     for (size_t d = 0; d < k_dim; d++, k += KV_PAGE_TOKENS, q += n) {
-        if (d % 2 == 0) {
-            fetch(f.from + d / 2 * f.step);
-        }
         __m512 k0 = _mm512_loadu_ps(k);
         __m512 k1 = _mm512_loadu_ps(k + LANES);
         MM_UNROLL
@@ -135,39 +127,38 @@ MM_INLINE void scores_block(const float *k, size_t k_dim, const float *q, float 
     }
 }
 
-static void scores(const float *k, size_t k_dim, const float *q, size_t n, float scale, float *p,
-                   attn_fetch f)
+static void scores(const float *k, size_t k_dim, const float *q, size_t n, float scale, float *p)
 {
     switch (n) {
     case 1:
-        scores_block(k, k_dim, q, scale, p, f, 1);
+        scores_block(k, k_dim, q, scale, p, 1);
         return;
     case 2:
-        scores_block(k, k_dim, q, scale, p, f, 2);
+        scores_block(k, k_dim, q, scale, p, 2);
         return;
     case 3:
-        scores_block(k, k_dim, q, scale, p, f, 3);
+        scores_block(k, k_dim, q, scale, p, 3);
         return;
     case 4:
-        scores_block(k, k_dim, q, scale, p, f, 4);
+        scores_block(k, k_dim, q, scale, p, 4);
         return;
     case 5:
-        scores_block(k, k_dim, q, scale, p, f, 5);
+        scores_block(k, k_dim, q, scale, p, 5);
         return;
     case 6:
-        scores_block(k, k_dim, q, scale, p, f, 6);
+        scores_block(k, k_dim, q, scale, p, 6);
         return;
     case 7:
-        scores_block(k, k_dim, q, scale, p, f, 7);
+        scores_block(k, k_dim, q, scale, p, 7);
         return;
     default:
-        scores_block(k, k_dim, q, scale, p, f, BLOCK);
+        scores_block(k, k_dim, q, scale, p, BLOCK);
     }
 }
 
 /* n_v vectors of dimensions of n query heads (both constant), the last vector with these lanes only. */
 MM_INLINE void weigh_block(const float *v, size_t v_dim, const float *p, float *o, size_t j0, size_t j1,
-                           attn_fetch f, const size_t n, const size_t n_v, __mmask16 last)
+                           const size_t n, const size_t n_v, __mmask16 last)
 {
     __m512 acc[BLOCK][4];
     MM_UNROLL
@@ -180,7 +171,6 @@ MM_INLINE void weigh_block(const float *v, size_t v_dim, const float *p, float *
     }
     v += j0 * v_dim;
     for (size_t j = j0; j <= j1; j++, v += v_dim) {
-        fetch(f.from + j * f.step);
         __m512 row[4];
         MM_UNROLL
         for (size_t x = 0; x < n_v; x++) {
@@ -211,45 +201,43 @@ MM_INLINE void weigh_block(const float *v, size_t v_dim, const float *p, float *
 
 /* All dimensions of n query heads (constant), n_v vectors (constant) at a time. */
 MM_INLINE void weigh_all(const float *v, size_t v_dim, const float *p, float *o, size_t j0, size_t j1,
-                         attn_fetch f, const size_t n, const size_t n_v)
+                         const size_t n, const size_t n_v)
 {
     size_t d = 0;
     for (; d + n_v * LANES <= v_dim; d += n_v * LANES) {
-        weigh_block(v + d, v_dim, p, o + d, j0, j1, f, n, n_v, 0xFFFF);
-        f = attn_fetch_next(f, d / (n_v * LANES) + 1, v_dim);
+        weigh_block(v + d, v_dim, p, o + d, j0, j1, n, n_v, 0xFFFF);
     }
     for (; d < v_dim; d += LANES) {
-        weigh_block(v + d, v_dim, p, o + d, j0, j1, f, n, 1, w16_mask(v_dim - d < LANES ? v_dim - d : LANES));
+        weigh_block(v + d, v_dim, p, o + d, j0, j1, n, 1, w16_mask(v_dim - d < LANES ? v_dim - d : LANES));
     }
 }
 
-static void weigh(const float *v, size_t v_dim, const float *p, float *o, size_t j0, size_t j1, size_t n,
-                  attn_fetch f)
+static void weigh(const float *v, size_t v_dim, const float *p, float *o, size_t j0, size_t j1, size_t n)
 {
     switch (n) {
     case 1:
-        weigh_all(v, v_dim, p, o, j0, j1, f, 1, 4);
+        weigh_all(v, v_dim, p, o, j0, j1, 1, 4);
         return;
     case 2:
-        weigh_all(v, v_dim, p, o, j0, j1, f, 2, 4);
+        weigh_all(v, v_dim, p, o, j0, j1, 2, 4);
         return;
     case 3:
-        weigh_all(v, v_dim, p, o, j0, j1, f, 3, 4);
+        weigh_all(v, v_dim, p, o, j0, j1, 3, 4);
         return;
     case 4:
-        weigh_all(v, v_dim, p, o, j0, j1, f, 4, 4);
+        weigh_all(v, v_dim, p, o, j0, j1, 4, 4);
         return;
     case 5:
-        weigh_all(v, v_dim, p, o, j0, j1, f, 5, 2);
+        weigh_all(v, v_dim, p, o, j0, j1, 5, 2);
         return;
     case 6:
-        weigh_all(v, v_dim, p, o, j0, j1, f, 6, 2);
+        weigh_all(v, v_dim, p, o, j0, j1, 6, 2);
         return;
     case 7:
-        weigh_all(v, v_dim, p, o, j0, j1, f, 7, 2);
+        weigh_all(v, v_dim, p, o, j0, j1, 7, 2);
         return;
     default:
-        weigh_all(v, v_dim, p, o, j0, j1, f, BLOCK, 2);
+        weigh_all(v, v_dim, p, o, j0, j1, BLOCK, 2);
     }
 }
 
