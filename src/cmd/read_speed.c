@@ -7,26 +7,38 @@
 #include "base/mem.h"
 
 #define BUFFER_BYTES ((uint64_t)512 << 20)
-#define LINE_WORDS   8u
-#define AHEAD_BYTES \
-    2048u /* prefetched this far ahead, as the kernels do: without it a third of the rate is lost */
+#define LINE_BYTES   64u
+#define LINE_WORDS   (LINE_BYTES / sizeof(uint64_t))
+/* As the products read their panels: some streams side by side, each fetched ahead. Without the fetches a third of the
+ * rate is lost, with one stream two fifths. */
+#define STREAMS     4u
+#define AHEAD_BYTES 2048u
+
+static void line_add(const unsigned char *at, uint64_t sum[LINE_WORDS])
+{
+    uint64_t line[LINE_WORDS];
+    __builtin_prefetch((const void *)((uintptr_t)at + AHEAD_BYTES));
+    memcpy(line, at, sizeof line);
+    for (size_t l = 0; l < LINE_WORDS; l++) {
+        sum[l] += line[l];
+    }
+}
 
 static void read_task(void *arg, size_t task, size_t thread)
 {
     const read_piece *r = (const read_piece *)arg + task;
-    size_t n_lines = r->n_bytes / (LINE_WORDS * sizeof(uint64_t));
-    const unsigned char *at = r->data;
-    uint64_t sum[LINE_WORDS] = {0};
+    const unsigned char *data = r->data;
+    size_t n_lines = r->n_bytes / LINE_BYTES, each = n_lines / STREAMS;
+    uint64_t sum[LINE_WORDS] = {0}, total = 0;
     (void)thread;
-    for (size_t i = 0; i < n_lines; i++, at += LINE_WORDS * sizeof(uint64_t)) {
-        uint64_t line[LINE_WORDS];
-        __builtin_prefetch((const void *)((uintptr_t)at + AHEAD_BYTES));
-        memcpy(line, at, sizeof line);
-        for (size_t l = 0; l < LINE_WORDS; l++) {
-            sum[l] += line[l];
+    for (size_t i = 0; i < each; i++) {
+        for (size_t s = 0; s < STREAMS; s++) {
+            line_add(data + (s * each + i) * LINE_BYTES, sum);
         }
     }
-    uint64_t total = 0;
+    for (size_t i = STREAMS * each; i < n_lines; i++) {
+        line_add(data + i * LINE_BYTES, sum);
+    }
     for (size_t l = 0; l < LINE_WORDS; l++) {
         total += sum[l];
     }

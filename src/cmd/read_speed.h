@@ -1,7 +1,7 @@
 /*
  * read_speed: how fast this machine reads memory, measured now: what bounds the decoding of a model, which
- * reads all its weights for each token. A pass is plain reading by all threads of a pool, with prefetching, a
- * piece at a time. One call at a time.
+ * reads all its weights for each token. A pass is plain reading by all threads of a pool, a piece at a
+ * time in some streams side by side, with prefetching. One call at a time.
  */
 #ifndef HEARTH_CMD_READ_SPEED_H
 #define HEARTH_CMD_READ_SPEED_H
@@ -13,7 +13,7 @@
 
 #define READ_PIECE_BYTES ((size_t)1 << 20)
 
-typedef struct read_piece { /* borrowed; whole words are read, the last bytes that fill none are not */
+typedef struct read_piece { /* borrowed; whole lines are read, the last bytes that fill none are not */
     const void *data;
     size_t n_bytes;
 } read_piece;
