@@ -17,12 +17,13 @@
  * weights are read faster than one, and the products are little slower than memory then. Many tiles take them three by
  * three, each tile all three of them. Weights are fetched between the rows of V, each line once: a core has sixteen
  * lines under way to its first cache, and each fetch is one of them. Where tiles are four or more, the steps without U
- * fetch what the next U reads: all of it at once would be more than memory brings in one step. A chunk at the end of k may be shorter: T then
- * repeats a block that nobody reads.
+ * fetch what the next U reads: all of it at once would be more than memory brings in one step. A chunk at the end of k
+ * may be shorter: T then repeats a block that nobody reads.
  *
  * Multiplications, fma and conversions run at half rate near tile instructions, additions do not (measured). So
- * (float)C is one integer and one float addition: with magic = 1.5 * 2^23, as_float(C + bits(magic)) - magic is
- * exact, and +0 for 0, while |C| < 2^22 = 4,194,304. The largest is 32 * 128 * 127 = 520,192 (kern/README.md).
+ * (float)C is, in every second row, one integer and one float addition: with magic = 1.5 * 2^23,
+ * as_float(C + bits(magic)) - magic is exact, and +0 for 0, while |C| < 2^22 = 4,194,304. The largest is
+ * 32 * 128 * 127 = 520,192 (kern/README.md).
  */
 #include <assert.h>
 #include <immintrin.h>

@@ -38,9 +38,9 @@ static void panels_many(const panels *p, const kern_act *a, size_t r0, size_t r1
             _mm512_store_ps(acc[g] + i * KERN_PANEL, _mm512_setzero_ps());
         }
     }
-    const size_t chunk_bytes = p->panel_bytes * many->chunk / a->k;
     for (size_t at = 0; at < a->k; at += many->chunk) {
         const size_t n = a->k - at < many->chunk ? a->k - at : many->chunk;
+        const size_t chunk_bytes = p->panel_bytes * many->chunk / a->k; /* in here: k may be 0 */
         const size_t ahead = mm_ahead(p->panel_bytes * at / a->k, chunk_bytes, p->panel_bytes, p->n);
         for (size_t i = 0; i < p->n; i++) {
             many->unpack(p->first + i * p->panel_bytes, at, n, ahead, strips + i * many->strip_bytes);
