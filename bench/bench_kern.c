@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/cpu_limit.h"
+#include "base/mem_limit.h"
 #include "cmd/int8_speed.h"
 #include "cmd/kernel_speed.h"
 #include "cmd/read_speed.h"
@@ -48,9 +49,11 @@ int main(int argc, char **argv)
     }
     size_t one = (size_t)rows;
     cpu_limit limit;
+    mem_limit memory;
     cpu_limit_read("/", &limit);
+    mem_limit_read("/", &memory);
     kernel_speed_plan plan = {.kern = kern_select(set),
-                              .max_bytes = limit.memory_total_bytes / 8,
+                              .max_bytes = mem_limit_bytes(&memory) / 8,
                               .rows = rows ? &one : several,
                               .n_rows = rows ? 1 : sizeof several / sizeof several[0],
                               .each = print_speed};
