@@ -32,13 +32,20 @@ typedef struct span {
     size_t page0;                                  /* its first page */
     size_t first, last;                            /* pages of it that some row sees */
     bool k_there[SPAN_PAGES], v_there[SPAN_PAGES]; /* widened already */
-    const unsigned char *after;                    /* what is read after it, or NULL */
+    size_t end;                                    /* pages from here on are none of the caller's spans */
 } span;
 
 /* Positions of the present span that a query sees, counted from its first; j0 > j1: none. */
 typedef struct range {
     size_t j0, j1;
 } range;
+
+/* What a block of queries sees of the present span. */
+typedef struct sight {
+    range own[ATTN_BLOCK_MAX];
+    range any;
+    bool page[SPAN_PAGES];
+} sight;
 
 static size_t block_of(const walk *w, size_t q0)
 {
@@ -82,13 +89,6 @@ static const unsigned char *head_of(const kern_attn *a, size_t page)
     return (const unsigned char *)a->pages[page] + l->offset_bytes + a->kv_head * l->head_bytes;
 }
 
-/* Where K (or, with v_bytes, V) of the page that is read next begins; `else_there` if it is not there. */
-static const unsigned char *ahead_of(const kern_attn *a, size_t page, size_t v_bytes,
-                                     const unsigned char *else_there)
-{
-    return a->pages[page] ? head_of(a, page) + v_bytes : else_there;
-}
-
 static range range_of(const kern_attn *a, const span *s, size_t row)
 {
     size_t first = (size_t)a->seen[row].first, last = (size_t)a->seen[row].last;
@@ -99,18 +99,17 @@ static range range_of(const kern_attn *a, const span *s, size_t row)
                    last - s->at < KERN_SPAN - 1 ? last - s->at : KERN_SPAN - 1};
 }
 
-/* What is read after the K, and after the V, of page i of the span. */
-static const unsigned char *after_keys(const kern_attn *a, const span *s, size_t i)
+/* Parts in the order in which a span reads them: K of all pages that some row sees, their V, K of the next span. Where
+ * number x begins; `else_there` if there is no such. */
+static const unsigned char *part_at(const kern_attn *a, const span *s, size_t x,
+                                    const unsigned char *else_there)
 {
-    const unsigned char *head = head_of(a, s->page0 + i);
-    return i < s->last ? ahead_of(a, s->page0 + i + 1, 0, head)
-                       : ahead_of(a, s->page0 + s->first, a->layer->v_bytes, head);
-}
-
-static const unsigned char *after_values(const kern_attn *a, const span *s, size_t i)
-{
-    const unsigned char *head = head_of(a, s->page0 + i);
-    return i < s->last ? ahead_of(a, s->page0 + i + 1, a->layer->v_bytes, head) : s->after ? s->after : head;
+    const size_t n = s->last - s->first + 1;
+    const size_t page = x < 2 * n ? s->page0 + s->first + x % n : s->page0 + SPAN_PAGES + x - 2 * n;
+    if (page >= s->end) {
+        return x == 2 * n && a->next ? a->next : else_there;
+    }
+    return a->pages[page] ? head_of(a, page) + (x / n == 1 ? a->layer->v_bytes : 0) : else_there;
 }
 
 #define LINE 64 /* bytes */
@@ -140,19 +139,31 @@ static void widen(const walk *w, float *room, const unsigned char *from, size_t 
     }
 }
 
-/* Page number i of the span: its K. */
+/*
+ * A page that only one block of queries looks at is read where it lies: each line is used by all queries as soon as it
+ * comes, so that there is always something to compute and something on its way. Widened first, half of the time would go
+ * to waiting for lines with nothing to compute. F32 needs no widening but the fetches that go with it, and the V of MLA is
+ * turned.
+ */
+static bool in_place(const walk *w)
+{
+    return w->pages == 1 && w->a->type != KV_F32 && !w->a->layer->v_in_k;
+}
+
+/* Page number i of the span: its K, widened. */
 static const float *page_keys(const walk *w, span *s, size_t i)
 {
     const kern_attn *a = w->a;
     float *k = w->k + (w->pages > 1 ? i * KV_PAGE_TOKENS * a->layer->k_dim : 0);
     if (!s->k_there[i]) {
-        widen(w, k, head_of(a, s->page0 + i), a->layer->k_dim, true, after_keys(a, s, i));
+        const unsigned char *from = head_of(a, s->page0 + i);
+        widen(w, k, from, a->layer->k_dim, true, part_at(a, s, i - s->first + 1, from));
         s->k_there[i] = w->pages > 1;
     }
     return k;
 }
 
-/* Its V. */
+/* Its V, widened. */
 static const float *page_values(const walk *w, span *s, size_t i)
 {
     const kern_attn *a = w->a;
@@ -165,12 +176,50 @@ static const float *page_values(const walk *w, span *s, size_t i)
         w->ops->turn(v, page_keys(w, s, i), a->layer->v_dim);
         return v;
     }
-    widen(w, v, head_of(a, s->page0 + i) + a->layer->v_bytes, a->layer->v_dim, false, after_values(a, s, i));
+    const unsigned char *from = head_of(a, s->page0 + i) + a->layer->v_bytes;
+    widen(w, v, from, a->layer->v_dim, false, part_at(a, s, s->last + 1 - s->first + i - s->first + 1, from));
     return v;
 }
 
+static attn_part widened(const float *part)
+{
+    return (attn_part){.at = (const unsigned char *)part, .type = KV_F32};
+}
+
+/* Part number x of the span where it lies. Fetched beside it is the one after next, since two are read side by side. */
+static attn_part lying(const kern_attn *a, const span *s, size_t x, const unsigned char *from)
+{
+    return (attn_part){.at = from, .type = a->type, .ahead = part_at(a, s, x + 2, from)};
+}
+
+static attn_part keys_of(const walk *w, span *s, size_t i)
+{
+    return in_place(w) ? lying(w->a, s, i - s->first, head_of(w->a, s->page0 + i))
+                       : widened(page_keys(w, s, i));
+}
+
+static attn_part values_of(const walk *w, span *s, size_t i)
+{
+    return in_place(w) ? lying(w->a, s, s->last + 1 - s->first + i - s->first,
+                               head_of(w->a, s->page0 + i) + w->a->layer->v_bytes)
+                       : widened(page_values(w, s, i));
+}
+
+/* Scores of n queries from q0 on for page i of the span; the number of pages done: the next one, too, if it can be. */
+static size_t score_pages(const walk *w, span *s, const sight *see, size_t i, size_t q0, size_t n)
+{
+    const size_t k_dim = w->a->layer->k_dim;
+    attn_part k[2] = {keys_of(w, s, i)};
+    size_t n_parts = 1;
+    if (in_place(w) && n <= w->ops->pair && i + 1 < SPAN_PAGES && see->page[i + 1]) {
+        k[n_parts++] = keys_of(w, s, i + 1);
+    }
+    w->ops->scores(k, n_parts, k_dim, w->q + q0 * k_dim, n, w->a->scale, w->p + i * KV_PAGE_TOKENS);
+    return n_parts;
+}
+
 /* Weights j0 … j1 of n queries times V, which begins at position `at`. */
-static void weigh(const walk *w, const float *v, size_t at, size_t j0, size_t j1, size_t query, size_t n)
+static void weigh(const walk *w, const attn_part *v, size_t at, size_t j0, size_t j1, size_t query, size_t n)
 {
     size_t v_dim = w->a->layer->v_dim;
     w->ops->weigh(v, v_dim, w->p + query * KERN_ATTN_P_PITCH + at, w->o + query * v_dim, j0 - at, j1 - at, n);
@@ -182,7 +231,7 @@ static range cut(range r, size_t lo, size_t hi)
 }
 
 /* Positions lo … hi, V from position `at` on, for n queries: together what all see, one by one before and after. */
-static void block_weigh(const walk *w, const float *v, size_t at, size_t lo, size_t hi, const range *own,
+static void block_weigh(const walk *w, const attn_part *v, size_t at, size_t lo, size_t hi, const range *own,
                         size_t n)
 {
     range all = {lo, hi};
@@ -222,13 +271,6 @@ static bool page_seen(const range *own, size_t n, size_t i)
     }
     return false;
 }
-
-/* What a block of queries sees of the present span. */
-typedef struct sight {
-    range own[ATTN_BLOCK_MAX];
-    range any;
-    bool page[SPAN_PAGES];
-} sight;
 
 /* Rows far apart may leave pages between them that nobody sees; not where there is a position that all see. */
 static sight sight_of(const walk *w, const span *s, size_t q0, size_t n)
@@ -286,14 +328,11 @@ static void block_done(const walk *w, const span *s, size_t q0, size_t n, const 
 static void block_visit(const walk *w, span *s, size_t q0, size_t n)
 {
     const kern_attn *a = w->a;
-    size_t k_dim = a->layer->k_dim, v_dim = a->layer->v_dim;
+    size_t v_dim = a->layer->v_dim;
     const sight see = sight_of(w, s, q0, n);
     float m[ATTN_BLOCK_MAX], l[ATTN_BLOCK_MAX];
-    for (size_t i = 0; i < SPAN_PAGES; i++) {
-        if (see.page[i]) {
-            w->ops->scores(page_keys(w, s, i), k_dim, w->q + q0 * k_dim, n, a->scale,
-                           w->p + i * KV_PAGE_TOKENS);
-        }
+    for (size_t i = 0; i < SPAN_PAGES;) {
+        i += see.page[i] ? score_pages(w, s, &see, i, q0, n) : 1;
     }
     for (size_t i = 0; i < n; i++) {
         const range *r = &see.own[i];
@@ -306,27 +345,29 @@ static void block_visit(const walk *w, span *s, size_t q0, size_t n)
     memset(w->o, 0, n * v_dim * sizeof(float));
     for (size_t i = 0; i < SPAN_PAGES; i++) {
         if (see.page[i]) {
-            const float *v = page_values(w, s, i);
+            const attn_part v = values_of(w, s, i);
             if (w->pages == 1) {
-                block_weigh(w, v, i * KV_PAGE_TOKENS, i * KV_PAGE_TOKENS, (i + 1) * KV_PAGE_TOKENS - 1,
+                block_weigh(w, &v, i * KV_PAGE_TOKENS, i * KV_PAGE_TOKENS, (i + 1) * KV_PAGE_TOKENS - 1,
                             see.own, n);
             }
         }
     }
     if (w->pages > 1) {
-        block_weigh(w, w->v, 0, see.any.j0, see.any.j1, see.own, n);
+        const attn_part v = widened(w->v);
+        block_weigh(w, &v, 0, see.any.j0, see.any.j1, see.own, n);
     }
     block_done(w, s, q0, n, &see, m, l);
 }
 
-/* Span number `index`; after: what is read after it. */
-static void span_visit(const walk *w, size_t index, const unsigned char *after)
+/* Span number `index`; the last one will be end - 1. */
+static void span_visit(const walk *w, size_t index, size_t end)
 {
     const kern_attn *a = w->a;
-    span s = {.at = index * KERN_SPAN, .page0 = index * SPAN_PAGES, .last = SPAN_PAGES - 1, .after = after};
+    span s = {.at = index * KERN_SPAN, .page0 = index * SPAN_PAGES, .last = SPAN_PAGES - 1};
     size_t first = (size_t)a->seen[0].first, last = (size_t)a->seen[a->n_rows - 1].last;
     s.first = first > s.at ? (first - s.at) / KV_PAGE_TOKENS : 0;
     s.last = last - s.at < KERN_SPAN ? (last - s.at) / KV_PAGE_TOKENS : SPAN_PAGES - 1;
+    s.end = end * SPAN_PAGES < last / KV_PAGE_TOKENS + 1 ? end * SPAN_PAGES : last / KV_PAGE_TOKENS + 1;
     for (size_t q0 = 0, n; q0 < w->n; q0 += n) {
         n = block_of(w, q0);
         block_visit(w, &s, q0, n);
@@ -345,19 +386,13 @@ static void finish(const walk *w, size_t query, float *m, float *l, float *o)
     w->ops->divide(a->out + row * a->out_stride + head * a->layer->v_dim, o, *l, a->layer->v_dim);
 }
 
-/* K of the first page of the span that is read next, or what the caller says. */
-static const unsigned char *next_span(const kern_attn *a, size_t index, size_t end)
-{
-    return index + 1 < end ? ahead_of(a, (index + 1) * SPAN_PAGES, 0, a->next) : a->next;
-}
-
 void attn_walk(const attn_ops *ops, const kern_attn *a)
 {
     const walk w = walk_of(ops, a);
     size_t end = (size_t)a->seen[a->n_rows - 1].last / KERN_SPAN + 1;
     queries_gather(&w);
     for (size_t i = (size_t)a->seen[0].first / KERN_SPAN; i < end; i++) {
-        span_visit(&w, i, next_span(a, i, end));
+        span_visit(&w, i, end);
     }
     for (size_t q = 0; q < w.n; q++) {
         finish(&w, q, &w.run_m[q], &w.run_l[q], w.run_o + q * a->layer->v_dim);
@@ -370,7 +405,7 @@ void attn_walk_spans(const attn_ops *ops, const kern_attn *a, size_t span0, size
     queries_gather(&w);
     for (size_t i = span0; i < span1; i++) {
         w.parts = parts + (i - span0) * w.n * KERN_ATTN_PART(a->layer->v_dim);
-        span_visit(&w, i, next_span(a, i, span1));
+        span_visit(&w, i, span1);
     }
 }
 

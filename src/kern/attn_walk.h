@@ -15,8 +15,17 @@
 
 #define ATTN_BLOCK_MAX 8
 
+/* The K, or the V, of one head of a page: as it lies there, or widened (KV_F32): K [k_dim][32], V [32][v_dim]. */
+typedef struct attn_part {
+    const unsigned char *at;
+    kv_type type;
+    const unsigned char *ahead; /* of what is not widened: a part that is read soon */
+} attn_part;
+
 typedef struct attn_ops {
     size_t block; /* query heads done at once, at most ATTN_BLOCK_MAX */
+    size_t
+        pair; /* of so many, or fewer, two pages of K that are not widened are taken side by side; 0: never */
     /*
      * The K, or the V, of one head of a page as fp32 into room: [k_dim][32], [32][v_dim]; n values of F16 or BF16, of
      * which both lie alike, and either of Q8_0. For each line that is read the same line from ahead on is fetched into
@@ -28,9 +37,11 @@ typedef struct attn_ops {
     void (*code_values)(float *room, const unsigned char *v, size_t v_dim, const unsigned char *ahead);
     /* K [k_dim][32] -> V [32][v_dim], its first v_dim rows turned */
     void (*turn)(float *v, const float *k, size_t v_dim);
-    /* Dot products of n <= block query heads with the 32 positions, times scale: q [k_dim][n], p rows
-     * KERN_ATTN_P_PITCH apart. */
-    void (*scores)(const float *k, size_t k_dim, const float *q, size_t n, float scale, float *p);
+    /* Dot products of n <= block query heads with the 32 positions of each of n_parts pages (1; 2 as `pair` says), times
+     * scale: q [k_dim][n], p rows KERN_ATTN_P_PITCH apart. For each line that is read of what is not widened, the same
+     * line from its `ahead` on is fetched. */
+    void (*scores)(const attn_part *k, size_t n_parts, size_t k_dim, const float *q, size_t n, float scale,
+                   float *p);
     /* Scores of positions first … last of a span (p[0] is its first position) pass the soft cap, if there is one; the
      * largest. */
     float (*largest)(float *p, size_t first, size_t last, float soft_cap);
@@ -38,7 +49,7 @@ typedef struct attn_ops {
      * sixteen may be anything and becomes +0. */
     float (*weights)(float *p, size_t first, size_t last, float m);
     /* o[i] = fma(p[i][j], V[j], o[i]) for j0 <= j <= j1 and n <= block query heads; o rows v_dim apart. */
-    void (*weigh)(const float *v, size_t v_dim, const float *p, float *o, size_t j0, size_t j1, size_t n);
+    void (*weigh)(const attn_part *v, size_t v_dim, const float *p, float *o, size_t j0, size_t j1, size_t n);
     /* (m[i], l[i], o[i]) = itself merged with (m2[i], l2[i], o2[i]) for n <= ATTN_BLOCK_MAX query heads; rows of o and o2
      * v_dim apart; o2 = NULL is all zeros. */
     void (*merge)(float *m, float *l, float *o, const float *m2, const float *l2, const float *o2, size_t n,

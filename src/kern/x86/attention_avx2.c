@@ -130,9 +130,36 @@ void attn_turn_avx2(float *v, const float *k, size_t v_dim)
     }
 }
 
-/* n query heads with n_v vectors of positions (both constant) from k on. */
-MM_INLINE void scores_block(const float *k, size_t k_dim, const float *q, float scale, float *p,
-                            const size_t n, const size_t n_v)
+/* Row d of K is read: the row `ahead` of it is fetched, of codes every second one, which is a line. */
+MM_INLINE void key_fetch(const unsigned char *ahead, size_t k_dim, size_t d, const kv_type type)
+{
+    if (type == KV_F16 || type == KV_BF16) {
+        fetch(ahead + d * LINE);
+    } else if (type == KV_Q8_0) {
+        fetch(ahead + kv_q8_scale_bytes(k_dim) + d * KV_PAGE_TOKENS);
+        if (d % KV_BLOCK == 0) {
+            fetch(ahead + d * 2);
+        }
+    }
+}
+
+/* Eight positions of one dimension of K, from position j on: k as it lies in a page, or (KV_F32) widened. */
+MM_INLINE __m256 key_load(const unsigned char *k, size_t k_dim, size_t d, size_t j, const kv_type type)
+{
+    const size_t at = d * KV_PAGE_TOKENS + j;
+    if (type == KV_F32) {
+        return _mm256_loadu_ps((const float *)(const void *)k + at);
+    }
+    if (type != KV_Q8_0) {
+        return halves_load(k + 2 * at, type);
+    }
+    __m128i codes = _mm_loadl_epi64((const __m128i *)(const void *)(k + kv_q8_scale_bytes(k_dim) + at));
+    return codes_widen(codes, halves_load(k + 2 * (d / KV_BLOCK * KV_PAGE_TOKENS + j), KV_F16));
+}
+
+/* n query heads with n_v vectors of positions from j on (n, n_v and type are constants). */
+MM_INLINE void scores_block(const attn_part *k, size_t k_dim, const float *q, float scale, float *p, size_t j,
+                            const kv_type type, const size_t n, const size_t n_v)
 {
     __m256 acc[BLOCK][PAGE_VECS];
     MM_UNROLL
@@ -142,11 +169,14 @@ MM_INLINE void scores_block(const float *k, size_t k_dim, const float *q, float 
             acc[i][x] = _mm256_setzero_ps();
         }
     }
-    for (size_t d = 0; d < k_dim; d++, k += KV_PAGE_TOKENS, q += n) {
+    for (size_t d = 0; d < k_dim; d++, q += n) {
         __m256 row[PAGE_VECS];
         MM_UNROLL
         for (size_t x = 0; x < n_v; x++) {
-            row[x] = _mm256_loadu_ps(k + LANES * x);
+            row[x] = key_load(k->at, k_dim, d, j + LANES * x, type);
+        }
+        if (j == 0) {
+            key_fetch(k->ahead, k_dim, d, type);
         }
         MM_UNROLL
         for (size_t i = 0; i < n; i++) {
@@ -161,53 +191,106 @@ MM_INLINE void scores_block(const float *k, size_t k_dim, const float *q, float 
     for (size_t i = 0; i < n; i++) {
         MM_UNROLL
         for (size_t x = 0; x < n_v; x++) {
-            _mm256_storeu_ps(p + i * KERN_ATTN_P_PITCH + LANES * x,
+            _mm256_storeu_ps(p + i * KERN_ATTN_P_PITCH + j + LANES * x,
                              _mm256_mul_ps(acc[i][x], _mm256_set1_ps(scale)));
         }
     }
 }
 
-static void scores(const float *k, size_t k_dim, const float *q, size_t n, float scale, float *p)
+/* n query heads; the type is a constant. */
+MM_INLINE void scores_of(const attn_part *k, size_t k_dim, const float *q, size_t n, float scale, float *p,
+                         const kv_type type)
 {
     switch (n) {
     case 1:
-        scores_block(k, k_dim, q, scale, p, 1, 4);
+        scores_block(k, k_dim, q, scale, p, 0, type, 1, 4);
         return;
     case 2:
-        scores_block(k, k_dim, q, scale, p, 2, 4);
+        scores_block(k, k_dim, q, scale, p, 0, type, 2, 4);
         return;
     case 3:
-        scores_block(k, k_dim, q, scale, p, 3, 2);
-        scores_block(k + 2 * LANES, k_dim, q, scale, p + 2 * LANES, 3, 2);
+        scores_block(k, k_dim, q, scale, p, 0, type, 3, 2);
+        scores_block(k, k_dim, q, scale, p, 2 * LANES, type, 3, 2);
         return;
     default:
-        scores_block(k, k_dim, q, scale, p, BLOCK, 2);
-        scores_block(k + 2 * LANES, k_dim, q, scale, p + 2 * LANES, BLOCK, 2);
+        scores_block(k, k_dim, q, scale, p, 0, type, BLOCK, 2);
+        scores_block(k, k_dim, q, scale, p, 2 * LANES, type, BLOCK, 2);
     }
 }
 
-/* o += p[j] V[j] for n_v vectors of dimensions of n query heads (both constant). */
-MM_INLINE void weigh_block(const float *v, size_t v_dim, const float *p, float *o, size_t j0, size_t j1,
-                           const size_t n, const size_t n_v)
+static void scores(const attn_part *k, size_t n_parts, size_t k_dim, const float *q, size_t n, float scale,
+                   float *p)
+{
+    (void)n_parts; /* one: there is no register for a second */
+    switch ((int)k->type) {
+    case KV_F32:
+        scores_of(k, k_dim, q, n, scale, p, KV_F32);
+        return;
+    case KV_F16:
+        scores_of(k, k_dim, q, n, scale, p, KV_F16);
+        return;
+    case KV_BF16:
+        scores_of(k, k_dim, q, n, scale, p, KV_BF16);
+        return;
+    default:
+        scores_of(k, k_dim, q, n, scale, p, KV_Q8_0);
+    }
+}
+
+/* Dimensions d … d + n - 1, n <= 8, of position j of V: v as it lies in a page, or (KV_F32) widened; +0 in the other
+ * lanes. */
+MM_INLINE __m256 value_load(const unsigned char *v, size_t v_dim, size_t j, size_t d, size_t n,
+                            const kv_type type)
+{
+    const size_t at = j * v_dim + d;
+    if (type == KV_F32) {
+        return v8_load_n((const float *)(const void *)v + at, n);
+    }
+    if (type != KV_Q8_0) {
+        unsigned char part[2 * LANES] = {0};
+        return halves_load(n == LANES ? v + 2 * at : memcpy(part, v + 2 * at, 2 * n), type);
+    }
+    uint16_t scale;
+    uint64_t codes = 0;
+    memcpy(&scale, v + 2 * (j * ((v_dim + KV_BLOCK - 1) / KV_BLOCK) + d / KV_BLOCK), sizeof scale);
+    memcpy(&codes, v + kv_q8_scale_bytes(v_dim) + at, n);
+    return codes_widen(_mm_cvtsi64_si128((long long)codes), _mm256_set1_ps(_cvtsh_ss(scale)));
+}
+
+/* Dimensions d … d + 31 of position j of V are read. */
+MM_INLINE void value_fetch(const unsigned char *ahead, size_t v_dim, size_t j, size_t d, const kv_type type)
+{
+    if (type == KV_F16 || type == KV_BF16) {
+        fetch(ahead + 2 * (j * v_dim + d));
+    } else if (type == KV_Q8_0) {
+        fetch(ahead + kv_q8_scale_bytes(v_dim) + j * v_dim + d);
+    }
+}
+
+/* o += p[j] V[j] for n_v vectors of dimensions, from d on, of n query heads (n, n_v and type are constants). */
+MM_INLINE void weigh_block(const attn_part *v, size_t v_dim, size_t d, const float *p, float *o, size_t j0,
+                           size_t j1, const kv_type type, const size_t n, const size_t n_v)
 {
     __m256 acc[BLOCK][8];
     MM_UNROLL
     for (size_t i = 0; i < n; i++) {
         MM_UNROLL
         for (size_t x = 0; x < n_v; x++) {
-            acc[i][x] = _mm256_loadu_ps(o + i * v_dim + LANES * x);
+            acc[i][x] = _mm256_loadu_ps(o + i * v_dim + d + LANES * x);
         }
     }
-    v += j0 * v_dim;
-    for (size_t j = j0; j <= j1; j++, v += v_dim) {
+    for (size_t j = j0; j <= j1; j++) {
         __m256 pj[BLOCK];
         MM_UNROLL
         for (size_t i = 0; i < n; i++) {
             pj[i] = _mm256_broadcast_ss(p + i * KERN_ATTN_P_PITCH + j);
         }
+        if (d / LANES % 4 == 0) {
+            value_fetch(v->ahead, v_dim, j, d, type);
+        }
         MM_UNROLL
         for (size_t x = 0; x < n_v; x++) {
-            __m256 row = _mm256_loadu_ps(v + LANES * x);
+            __m256 row = value_load(v->at, v_dim, j, d + LANES * x, LANES, type);
             MM_UNROLL
             for (size_t i = 0; i < n; i++) {
                 acc[i][x] = _mm256_fmadd_ps(pj[i], row, acc[i][x]);
@@ -218,52 +301,72 @@ MM_INLINE void weigh_block(const float *v, size_t v_dim, const float *p, float *
     for (size_t i = 0; i < n; i++) {
         MM_UNROLL
         for (size_t x = 0; x < n_v; x++) {
-            _mm256_storeu_ps(o + i * v_dim + LANES * x, acc[i][x]);
+            _mm256_storeu_ps(o + i * v_dim + d + LANES * x, acc[i][x]);
         }
     }
 }
 
-/* The last v_dim % 8 dimensions. */
-static void weigh_tail(const float *v, size_t v_dim, const float *p, float *o, size_t j0, size_t j1,
-                       size_t n_tail)
+/* The last v_dim % 8 dimensions, from d on. */
+MM_INLINE void weigh_tail(const attn_part *v, size_t v_dim, size_t d, const float *p, float *o, size_t j0,
+                          size_t j1, const kv_type type)
 {
-    __m256 acc = v8_load_n(o, n_tail);
+    __m256 acc = v8_load_n(o + d, v_dim - d);
     for (size_t j = j0; j <= j1; j++) {
-        acc = _mm256_fmadd_ps(_mm256_set1_ps(p[j]), v8_load_n(v + j * v_dim, n_tail), acc);
+        acc = _mm256_fmadd_ps(_mm256_set1_ps(p[j]), value_load(v->at, v_dim, j, d, v_dim - d, type), acc);
     }
-    v8_store_n(o, n_tail, acc);
+    v8_store_n(o + d, v_dim - d, acc);
 }
 
-/* All dimensions of n query heads; n_v vectors (both constant) at a time, then single vectors, then the tail. */
-MM_INLINE void weigh_all(const float *v, size_t v_dim, const float *p, float *o, size_t j0, size_t j1,
-                         const size_t n, const size_t n_v)
+/* All dimensions of n query heads; n_v vectors at a time (n, n_v and type are constants), then single vectors, then the
+ * tail. */
+MM_INLINE void weigh_all(const attn_part *v, size_t v_dim, const float *p, float *o, size_t j0, size_t j1,
+                         const kv_type type, const size_t n, const size_t n_v)
 {
     size_t d = 0;
     for (; d + n_v * LANES <= v_dim; d += n_v * LANES) {
-        weigh_block(v + d, v_dim, p, o + d, j0, j1, n, n_v);
+        weigh_block(v, v_dim, d, p, o, j0, j1, type, n, n_v);
     }
     for (; d + LANES <= v_dim; d += LANES) {
-        weigh_block(v + d, v_dim, p, o + d, j0, j1, n, 1);
+        weigh_block(v, v_dim, d, p, o, j0, j1, type, n, 1);
     }
     for (size_t i = 0; d < v_dim && i < n; i++) {
-        weigh_tail(v + d, v_dim, p + i * KERN_ATTN_P_PITCH, o + i * v_dim + d, j0, j1, v_dim - d);
+        weigh_tail(v, v_dim, d, p + i * KERN_ATTN_P_PITCH, o + i * v_dim, j0, j1, type);
     }
 }
 
-static void weigh(const float *v, size_t v_dim, const float *p, float *o, size_t j0, size_t j1, size_t n)
+/* n query heads; the type is a constant. */
+MM_INLINE void weigh_of(const attn_part *v, size_t v_dim, const float *p, float *o, size_t j0, size_t j1,
+                        size_t n, const kv_type type)
 {
     switch (n) {
     case 1:
-        weigh_all(v, v_dim, p, o, j0, j1, 1, 8);
+        weigh_all(v, v_dim, p, o, j0, j1, type, 1, 8);
         return;
     case 2:
-        weigh_all(v, v_dim, p, o, j0, j1, 2, 4);
+        weigh_all(v, v_dim, p, o, j0, j1, type, 2, 4);
         return;
     case 3:
-        weigh_all(v, v_dim, p, o, j0, j1, 3, 2);
+        weigh_all(v, v_dim, p, o, j0, j1, type, 3, 2);
         return;
     default:
-        weigh_all(v, v_dim, p, o, j0, j1, BLOCK, 2);
+        weigh_all(v, v_dim, p, o, j0, j1, type, BLOCK, 2);
+    }
+}
+
+static void weigh(const attn_part *v, size_t v_dim, const float *p, float *o, size_t j0, size_t j1, size_t n)
+{
+    switch ((int)v->type) {
+    case KV_F32:
+        weigh_of(v, v_dim, p, o, j0, j1, n, KV_F32);
+        return;
+    case KV_F16:
+        weigh_of(v, v_dim, p, o, j0, j1, n, KV_F16);
+        return;
+    case KV_BF16:
+        weigh_of(v, v_dim, p, o, j0, j1, n, KV_BF16);
+        return;
+    default:
+        weigh_of(v, v_dim, p, o, j0, j1, n, KV_Q8_0);
     }
 }
 
@@ -400,6 +503,7 @@ static void divide(float *out, const float *o, float l, size_t v_dim)
 
 static const attn_ops ops = {
     .block = BLOCK,
+    .pair = 0,
     .halves = halves,
     .code_keys = code_keys,
     .code_values = code_values,

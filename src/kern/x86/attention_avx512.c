@@ -15,17 +15,22 @@
 #define LANES 16
 #define LINE  64
 #define BLOCK 8 /* query heads */
+#define PAIR  4 /* query heads at most for two pages at once */
 
 MM_INLINE void fetch(const unsigned char *p)
 {
     _mm_prefetch((const char *)p, _MM_HINT_T1);
 }
 
-MM_INLINE __m512 halves_load(const unsigned char *p, kv_type type)
+MM_INLINE __m512 halves_wide(__m256i h, kv_type type)
 {
-    __m256i h = _mm256_loadu_si256((const __m256i *)(const void *)p);
     return type == KV_F16 ? _mm512_cvtph_ps(h)
                           : _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+}
+
+MM_INLINE __m512 halves_load(const unsigned char *p, kv_type type)
+{
+    return halves_wide(_mm256_loadu_si256((const __m256i *)(const void *)p), type);
 }
 
 /* n values of two bytes, a multiple of 32. */
@@ -100,82 +105,202 @@ static void code_values(float *out, const unsigned char *from, size_t dim, const
     }
 }
 
-/* n query heads (constant). */
-MM_INLINE void scores_block(const float *k, size_t k_dim, const float *q, float scale, float *p,
-                            const size_t n)
+/* Row d of K is read: the row `ahead` of it is fetched, of codes every second one, which is a line. */
+MM_INLINE void key_fetch(const unsigned char *ahead, size_t k_dim, size_t d, const kv_type type)
 {
-    __m512 acc[BLOCK][2];
+    if (type == KV_F16 || type == KV_BF16) {
+        fetch(ahead + d * LINE);
+    } else if (type == KV_Q8_0) {
+        fetch(ahead + kv_q8_scale_bytes(k_dim) + d * KV_PAGE_TOKENS);
+        if (d % KV_BLOCK == 0) {
+            fetch(ahead + d * 2);
+        }
+    }
+}
+
+/* The same for dimensions d … d + 31 of position j of V. */
+MM_INLINE void value_fetch(const unsigned char *ahead, size_t v_dim, size_t j, size_t d, const kv_type type)
+{
+    if (type == KV_F16 || type == KV_BF16) {
+        fetch(ahead + 2 * (j * v_dim + d));
+    } else if (type == KV_Q8_0) {
+        fetch(ahead + kv_q8_scale_bytes(v_dim) + j * v_dim + d);
+    }
+}
+
+/* Sixteen positions of one dimension of K, from position j on: k as it lies in a page, or (KV_F32) widened. */
+MM_INLINE __m512 key_load(const unsigned char *k, size_t k_dim, size_t d, size_t j, const kv_type type)
+{
+    const size_t at = d * KV_PAGE_TOKENS + j;
+    if (type == KV_F32) {
+        return _mm512_loadu_ps((const float *)(const void *)k + at);
+    }
+    if (type != KV_Q8_0) {
+        return halves_load(k + 2 * at, type);
+    }
+    __m512 scale = halves_load(k + 2 * (d / KV_BLOCK * KV_PAGE_TOKENS + j), KV_F16);
+    return _mm512_mul_ps(codes_load(k + kv_q8_scale_bytes(k_dim) + at), scale);
+}
+
+/* n query heads, n_parts pages (n, n_parts and type are constants). */
+MM_INLINE void scores_block(const attn_part *k, size_t k_dim, const float *q, float scale, float *p,
+                            const kv_type type, const size_t n, const size_t n_parts)
+{
+    __m512 acc[BLOCK][4];
     MM_UNROLL
     for (size_t i = 0; i < n; i++) {
-        acc[i][0] = _mm512_setzero_ps();
-        acc[i][1] = _mm512_setzero_ps();
+        MM_UNROLL
+        for (size_t x = 0; x < 2 * n_parts; x++) {
+            acc[i][x] = _mm512_setzero_ps();
+        }
     }
-    for (size_t d = 0; d < k_dim; d++, k += KV_PAGE_TOKENS, q += n) {
-        __m512 k0 = _mm512_loadu_ps(k);
-        __m512 k1 = _mm512_loadu_ps(k + LANES);
+    for (size_t d = 0; d < k_dim; d++, q += n) {
+        __m512 row[4];
+        MM_UNROLL
+        for (size_t x = 0; x < 2 * n_parts; x++) {
+            row[x] = key_load(k[x / 2].at, k_dim, d, x % 2 * LANES, type);
+        }
+        MM_UNROLL
+        for (size_t x = 0; x < n_parts; x++) {
+            key_fetch(k[x].ahead, k_dim, d, type);
+        }
         MM_UNROLL
         for (size_t i = 0; i < n; i++) {
             __m512 qd = _mm512_set1_ps(q[i]);
-            acc[i][0] = _mm512_fmadd_ps(qd, k0, acc[i][0]);
-            acc[i][1] = _mm512_fmadd_ps(qd, k1, acc[i][1]);
+            MM_UNROLL
+            for (size_t x = 0; x < 2 * n_parts; x++) {
+                acc[i][x] = _mm512_fmadd_ps(qd, row[x], acc[i][x]);
+            }
         }
     }
     MM_UNROLL
     for (size_t i = 0; i < n; i++) {
-        _mm512_storeu_ps(p + i * KERN_ATTN_P_PITCH, _mm512_mul_ps(acc[i][0], _mm512_set1_ps(scale)));
-        _mm512_storeu_ps(p + i * KERN_ATTN_P_PITCH + LANES, _mm512_mul_ps(acc[i][1], _mm512_set1_ps(scale)));
+        MM_UNROLL
+        for (size_t x = 0; x < 2 * n_parts; x++) {
+            _mm512_storeu_ps(p + i * KERN_ATTN_P_PITCH + x * LANES,
+                             _mm512_mul_ps(acc[i][x], _mm512_set1_ps(scale)));
+        }
     }
 }
 
-static void scores(const float *k, size_t k_dim, const float *q, size_t n, float scale, float *p)
+/* n query heads; the type is a constant. */
+MM_INLINE void scores_of_one(const attn_part *k, size_t k_dim, const float *q, size_t n, float scale,
+                             float *p, const kv_type type)
 {
     switch (n) {
     case 1:
-        scores_block(k, k_dim, q, scale, p, 1);
+        scores_block(k, k_dim, q, scale, p, type, 1, 1);
         return;
     case 2:
-        scores_block(k, k_dim, q, scale, p, 2);
+        scores_block(k, k_dim, q, scale, p, type, 2, 1);
         return;
     case 3:
-        scores_block(k, k_dim, q, scale, p, 3);
+        scores_block(k, k_dim, q, scale, p, type, 3, 1);
         return;
     case 4:
-        scores_block(k, k_dim, q, scale, p, 4);
+        scores_block(k, k_dim, q, scale, p, type, 4, 1);
         return;
     case 5:
-        scores_block(k, k_dim, q, scale, p, 5);
+        scores_block(k, k_dim, q, scale, p, type, 5, 1);
         return;
     case 6:
-        scores_block(k, k_dim, q, scale, p, 6);
+        scores_block(k, k_dim, q, scale, p, type, 6, 1);
         return;
     case 7:
-        scores_block(k, k_dim, q, scale, p, 7);
+        scores_block(k, k_dim, q, scale, p, type, 7, 1);
         return;
     default:
-        scores_block(k, k_dim, q, scale, p, BLOCK);
+        scores_block(k, k_dim, q, scale, p, type, BLOCK, 1);
     }
 }
 
-/* n_v vectors of dimensions of n query heads (both constant), the last vector with these lanes only. */
-MM_INLINE void weigh_block(const float *v, size_t v_dim, const float *p, float *o, size_t j0, size_t j1,
-                           const size_t n, const size_t n_v, __mmask16 last)
+/* Two pages for up to PAIR heads: the chains of so few alone would wait for themselves, and two streams come faster than
+ * one. */
+MM_INLINE void scores_of_two(const attn_part *k, size_t k_dim, const float *q, size_t n, float scale,
+                             float *p, const kv_type type)
+{
+    switch (n) {
+    case 1:
+        scores_block(k, k_dim, q, scale, p, type, 1, 2);
+        return;
+    case 2:
+        scores_block(k, k_dim, q, scale, p, type, 2, 2);
+        return;
+    case 3:
+        scores_block(k, k_dim, q, scale, p, type, 3, 2);
+        return;
+    default:
+        scores_block(k, k_dim, q, scale, p, type, PAIR, 2);
+    }
+}
+
+MM_INLINE void scores_of(const attn_part *k, size_t n_parts, size_t k_dim, const float *q, size_t n,
+                         float scale, float *p, const kv_type type)
+{
+    if (n_parts == 2) {
+        scores_of_two(k, k_dim, q, n, scale, p, type);
+    } else {
+        scores_of_one(k, k_dim, q, n, scale, p, type);
+    }
+}
+
+static void scores(const attn_part *k, size_t n_parts, size_t k_dim, const float *q, size_t n, float scale,
+                   float *p)
+{
+    switch ((int)k->type) {
+    case KV_F32: /* one page: it is widened */
+        scores_of_one(k, k_dim, q, n, scale, p, KV_F32);
+        return;
+    case KV_F16:
+        scores_of(k, n_parts, k_dim, q, n, scale, p, KV_F16);
+        return;
+    case KV_BF16:
+        scores_of(k, n_parts, k_dim, q, n, scale, p, KV_BF16);
+        return;
+    default:
+        scores_of(k, n_parts, k_dim, q, n, scale, p, KV_Q8_0);
+    }
+}
+
+/* Dimensions d … d + 15 of position j of V, these lanes of them: v as it lies in a page, or (KV_F32) widened. */
+MM_INLINE __m512 value_load(const unsigned char *v, size_t v_dim, size_t j, size_t d, __mmask16 lanes,
+                            const kv_type type)
+{
+    const size_t at = j * v_dim + d;
+    if (type == KV_F32) {
+        return _mm512_maskz_loadu_ps(lanes, (const float *)(const void *)v + at);
+    }
+    if (type != KV_Q8_0) {
+        return halves_wide(_mm256_maskz_loadu_epi16(lanes, v + 2 * at), type);
+    }
+    uint16_t scale;
+    memcpy(&scale, v + 2 * (j * ((v_dim + KV_BLOCK - 1) / KV_BLOCK) + d / KV_BLOCK), sizeof scale);
+    __m128i codes = _mm_maskz_loadu_epi8(lanes, v + kv_q8_scale_bytes(v_dim) + at);
+    return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes)),
+                         _mm512_cvtph_ps(_mm256_set1_epi16((short)scale)));
+}
+
+/* n_v vectors of dimensions, from d on, of n query heads (n, n_v and type are constants), the last vector with these
+ * lanes only. */
+MM_INLINE void weigh_block(const attn_part *v, size_t v_dim, size_t d, const float *p, float *o, size_t j0,
+                           size_t j1, const kv_type type, const size_t n, const size_t n_v, __mmask16 last)
 {
     __m512 acc[BLOCK][4];
     MM_UNROLL
     for (size_t i = 0; i < n; i++) {
         MM_UNROLL
         for (size_t x = 0; x < n_v; x++) {
-            acc[i][x] = x + 1 < n_v ? _mm512_loadu_ps(o + i * v_dim + LANES * x)
-                                    : _mm512_maskz_loadu_ps(last, o + i * v_dim + LANES * x);
+            acc[i][x] = _mm512_maskz_loadu_ps(x + 1 < n_v ? 0xFFFF : last, o + i * v_dim + d + LANES * x);
         }
     }
-    v += j0 * v_dim;
-    for (size_t j = j0; j <= j1; j++, v += v_dim) {
+    for (size_t j = j0; j <= j1; j++) {
         __m512 row[4];
         MM_UNROLL
         for (size_t x = 0; x < n_v; x++) {
-            row[x] =
-                x + 1 < n_v ? _mm512_loadu_ps(v + LANES * x) : _mm512_maskz_loadu_ps(last, v + LANES * x);
+            row[x] = value_load(v->at, v_dim, j, d + LANES * x, x + 1 < n_v ? 0xFFFF : last, type);
+            if (x % 2 == 0) {
+                value_fetch(v->ahead, v_dim, j, d + LANES * x, type);
+            }
         }
         MM_UNROLL
         for (size_t i = 0; i < n; i++) {
@@ -190,54 +315,69 @@ MM_INLINE void weigh_block(const float *v, size_t v_dim, const float *p, float *
     for (size_t i = 0; i < n; i++) {
         MM_UNROLL
         for (size_t x = 0; x < n_v; x++) {
-            if (x + 1 < n_v) {
-                _mm512_storeu_ps(o + i * v_dim + LANES * x, acc[i][x]);
-            } else {
-                _mm512_mask_storeu_ps(o + i * v_dim + LANES * x, last, acc[i][x]);
-            }
+            _mm512_mask_storeu_ps(o + i * v_dim + d + LANES * x, x + 1 < n_v ? 0xFFFF : last, acc[i][x]);
         }
     }
 }
 
-/* All dimensions of n query heads (constant), n_v vectors (constant) at a time. */
-MM_INLINE void weigh_all(const float *v, size_t v_dim, const float *p, float *o, size_t j0, size_t j1,
-                         const size_t n, const size_t n_v)
+/* All dimensions of n query heads, n_v vectors at a time (n, n_v and type are constants). */
+MM_INLINE void weigh_all(const attn_part *v, size_t v_dim, const float *p, float *o, size_t j0, size_t j1,
+                         const kv_type type, const size_t n, const size_t n_v)
 {
     size_t d = 0;
     for (; d + n_v * LANES <= v_dim; d += n_v * LANES) {
-        weigh_block(v + d, v_dim, p, o + d, j0, j1, n, n_v, 0xFFFF);
+        weigh_block(v, v_dim, d, p, o, j0, j1, type, n, n_v, 0xFFFF);
     }
     for (; d < v_dim; d += LANES) {
-        weigh_block(v + d, v_dim, p, o + d, j0, j1, n, 1, w16_mask(v_dim - d < LANES ? v_dim - d : LANES));
+        weigh_block(v, v_dim, d, p, o, j0, j1, type, n, 1, w16_mask(v_dim - d < LANES ? v_dim - d : LANES));
     }
 }
 
-static void weigh(const float *v, size_t v_dim, const float *p, float *o, size_t j0, size_t j1, size_t n)
+/* n query heads; the type is a constant. */
+MM_INLINE void weigh_of(const attn_part *v, size_t v_dim, const float *p, float *o, size_t j0, size_t j1,
+                        size_t n, const kv_type type)
 {
     switch (n) {
     case 1:
-        weigh_all(v, v_dim, p, o, j0, j1, 1, 4);
+        weigh_all(v, v_dim, p, o, j0, j1, type, 1, 4);
         return;
     case 2:
-        weigh_all(v, v_dim, p, o, j0, j1, 2, 4);
+        weigh_all(v, v_dim, p, o, j0, j1, type, 2, 4);
         return;
     case 3:
-        weigh_all(v, v_dim, p, o, j0, j1, 3, 4);
+        weigh_all(v, v_dim, p, o, j0, j1, type, 3, 4);
         return;
     case 4:
-        weigh_all(v, v_dim, p, o, j0, j1, 4, 4);
+        weigh_all(v, v_dim, p, o, j0, j1, type, 4, 4);
         return;
     case 5:
-        weigh_all(v, v_dim, p, o, j0, j1, 5, 2);
+        weigh_all(v, v_dim, p, o, j0, j1, type, 5, 2);
         return;
     case 6:
-        weigh_all(v, v_dim, p, o, j0, j1, 6, 2);
+        weigh_all(v, v_dim, p, o, j0, j1, type, 6, 2);
         return;
     case 7:
-        weigh_all(v, v_dim, p, o, j0, j1, 7, 2);
+        weigh_all(v, v_dim, p, o, j0, j1, type, 7, 2);
         return;
     default:
-        weigh_all(v, v_dim, p, o, j0, j1, BLOCK, 2);
+        weigh_all(v, v_dim, p, o, j0, j1, type, BLOCK, 2);
+    }
+}
+
+static void weigh(const attn_part *v, size_t v_dim, const float *p, float *o, size_t j0, size_t j1, size_t n)
+{
+    switch ((int)v->type) {
+    case KV_F32:
+        weigh_of(v, v_dim, p, o, j0, j1, n, KV_F32);
+        return;
+    case KV_F16:
+        weigh_of(v, v_dim, p, o, j0, j1, n, KV_F16);
+        return;
+    case KV_BF16:
+        weigh_of(v, v_dim, p, o, j0, j1, n, KV_BF16);
+        return;
+    default:
+        weigh_of(v, v_dim, p, o, j0, j1, n, KV_Q8_0);
     }
 }
 
@@ -353,6 +493,7 @@ static void divide(float *out, const float *o, float l, size_t v_dim)
 
 static const attn_ops ops = {
     .block = BLOCK,
+    .pair = PAIR,
     .halves = halves,
     .code_keys = code_keys,
     .code_values = code_values,
