@@ -86,6 +86,9 @@ def main():
     parser.add_argument("--hearth", default=default_hearth(), help="the program (build/release, else the one in PATH)")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
+    for need, how in ((args.hearth, "make build, or --hearth PATH"), ("node", "the peer needs Node 20 or newer")):
+        if shutil.which(need) is None:
+            sys.exit(f"run.py: {need} is not there: {how}")
     install()
     ours, theirs = [], []
     for i in range(args.rounds):
