@@ -16,15 +16,15 @@ typedef struct panels {
     __mmask16 last; /* outputs of the last one that exist */
 } panels;
 
-/* Rows of a group and their sums. */
-typedef struct rows {
+/* Rows and their sums. */
+typedef struct row_group {
     size_t r;
     size_t n;
     size_t wide; /* rows that acc has */
     float *acc;  /* [panel][row][16] */
-} rows;
+} row_group;
 
-static void store_rows(const panels *p, const rows *w, float *y, size_t y_stride)
+static void store_rows(const panels *p, const row_group *w, float *y, size_t y_stride)
 {
     for (size_t i = 0; i < p->n; i++) {
         const __mmask16 lanes = i + 1 < p->n ? 0xFFFFu : p->last;
@@ -37,7 +37,7 @@ static void store_rows(const panels *p, const rows *w, float *y, size_t y_stride
 
 /* Asks for the lines that store_rows will write: they are in nobody's first cache, and waiting for them costs a tenth of
  * the time. */
-static void fetch_rows(const panels *p, const rows *w, const float *y, size_t y_stride)
+static void fetch_rows(const panels *p, const row_group *w, const float *y, size_t y_stride)
 {
     for (size_t j = 0; j < w->n; j++) {
         for (size_t i = 0; i < p->n; i++) {
@@ -47,12 +47,12 @@ static void fetch_rows(const panels *p, const rows *w, const float *y, size_t y_
 }
 
 /* Group g of rows [r0, r1). */
-static rows rows_of(const panels *p, const mm_many *many, size_t g, size_t r0, size_t r1, float *acc)
+static row_group group_of(const panels *p, const mm_many *many, size_t g, size_t r0, size_t r1, float *acc)
 {
-    rows w = {.r = r0 + g * many->group, .wide = many->group};
+    row_group w = {.r = r0 + g * many->group, .wide = many->group};
     w.n = r1 - w.r < many->group ? r1 - w.r : many->group;
     w.acc = acc + g * many->group * p->n * KERN_PANEL;
-    if (many->half[0] && w.n <= many->group / 2) {
+    if (g > 0 && many->half[0] && w.n <= many->group / 2) {
         w.wide = many->group / 2;
     }
     return w;
@@ -79,7 +79,7 @@ static void panels_many(const panels *p, const kern_act *a, size_t r0, size_t r1
         const uint8_t *fetch_end = c.fetch + chunk_bytes;
         const bool last = c.at + c.n == a->k;
         for (size_t g = 0; g < groups; g++) {
-            const rows w = rows_of(p, many, g, r0, r1, acc);
+            const row_group w = group_of(p, many, g, r0, r1, acc);
             if (last) {
                 fetch_rows(p, &w, y, y_stride);
             }
