@@ -27,6 +27,7 @@
 #define MM_FEW_ROWS KERN_ACT_SMALL
 #define MM_GROUP    4 /* rows that meet strips together */
 #define MM_PANELS   3 /* panels side by side */
+#define MM_SCRATCH  8
 /* Bytes of a packed panel that are fetched ahead, at least. */
 #define MM_AHEAD 4608
 
@@ -101,7 +102,11 @@ typedef struct mm_chunk {
     size_t ahead;    /* how far behind the chunk to fetch */
     uint8_t *strips; /* side by side */
     const kern_act *a;
-    size_t r; /* the first row of the group */
+    size_t r;  /* the first row of the group */
+    size_t r0; /* rows [r0, r1) meet the strips */
+    size_t r1;
+    int32_t
+        *scratch; /* MM_SCRATCH words for each of them, rounded up to whole tiles: what else `first` leaves */
     /* What to fetch meanwhile: of every panel, for each 32 values of k that a group meets, this many lines of 64
      * bytes. Spread over the work like this they come for nothing; all at once they wait for each other. */
     const uint8_t *fetch;

@@ -64,11 +64,18 @@ static void panels_many(const panels *p, const kern_act *a, size_t r0, size_t r1
 {
     _Alignas(64) float acc[RUN_ROWS * MM_PANELS * KERN_PANEL];
     _Alignas(64) uint8_t strips[STRIP_BYTES];
+    _Alignas(64) int32_t scratch[RUN_ROWS * MM_SCRATCH];
     const size_t groups = (r1 - r0 + many->group - 1) / many->group;
     const size_t k = a->k > 0 ? a->k : 1; /* to divide by */
     const size_t chunk_bytes = p->panel_bytes * many->chunk / k;
     const size_t steps = groups * (many->chunk / 32);
-    mm_chunk c = {.panel = p->first, .panel_bytes = p->panel_bytes, .strips = strips, .a = a};
+    mm_chunk c = {.panel = p->first,
+                  .panel_bytes = p->panel_bytes,
+                  .strips = strips,
+                  .a = a,
+                  .r0 = r0,
+                  .r1 = r1,
+                  .scratch = scratch};
     for (size_t i = 0; i < groups * many->group * p->n * KERN_PANEL; i += KERN_PANEL) {
         _mm512_store_ps(acc + i, _mm512_setzero_ps());
     }
