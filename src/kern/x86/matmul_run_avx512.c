@@ -35,8 +35,8 @@ static void store_rows(const panels *p, const row_group *w, float *y, size_t y_s
     }
 }
 
-/* Asks for lines that store_rows will write, of rows [j0, j1) of w: they are in nobody's first cache, and waiting for them
- * cost a tenth of the time. */
+/* Asks for lines that store_rows will write, of rows [j0, j1) of w: they are in nobody's first cache, and waiting for
+ * them cost a tenth of the time. */
 static void fetch_rows(const panels *p, const row_group *w, size_t j0, size_t j1, const float *y,
                        size_t y_stride)
 {
