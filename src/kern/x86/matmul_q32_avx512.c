@@ -3,12 +3,12 @@
  * matmul_avx512.h).
  *
  * vpdpbusd wants unsigned weights: codes are used as stored, or with their table raised, by `offset`. Sums begin at
- * minus what that adds, offset times the sum of the activations' codes; all of it is exact, the largest raised sum being
- * 32 * 255 * 127 = 1,036,320 (Q8_0), below 2^24.
+ * minus what that adds, offset times the sum of the activations' codes; all of it is exact, the largest raised sum
+ * being 32 * 255 * 127 = 1,036,320 (Q8_0), below 2^24.
  *
- * Many rows: 8 x 3 sums stay in memory, read and written once a block, so that all registers but eight hold integer sums.
- * That comes within a hundredth of what the two ports can do; 4 x 3 with everything in registers stays 4 % below it,
- * because twelve chains of five cycles leave no slack. The first group fills the strips as it meets the lines.
+ * Many rows: 8 x 3 sums stay in memory, read and written once a block, so that 24 registers hold integer sums. That
+ * comes within a hundredth of what the two ports can do; 4 x 3 with everything in registers stays 4 % below it, as
+ * twelve chains of five cycles leave no slack. The first group fills the strips as it meets the lines.
  */
 #include "kern/x86/matmul_avx512.h"
 

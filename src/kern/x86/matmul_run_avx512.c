@@ -35,12 +35,12 @@ static void store_rows(const panels *p, const row_group *w, float *y, size_t y_s
     }
 }
 
-/* Asks for lines that store_rows will write, of rows [j0, j1) of w: they are in nobody's first cache, and waiting for
- * them cost a tenth of the time. */
+/* Asks for lines that store_rows will write, of rows [j0, j1) of w, if it has them: they are in nobody's first cache,
+ * and waiting for them cost a tenth of the time. */
 static void fetch_rows(const panels *p, const row_group *w, size_t j0, size_t j1, const float *y,
                        size_t y_stride)
 {
-    for (size_t j = j0; j < j1; j++) {
+    for (size_t j = j0; j < j1 && j < w->n; j++) {
         for (size_t i = 0; i < p->n; i++) {
             __asm__ volatile("prefetchw %0" : : "m"(y[(w->r + j) * y_stride + i * KERN_PANEL]));
         }
@@ -87,10 +87,11 @@ static void panels_many(const panels *p, const kern_act *a, size_t r0, size_t r1
         c.fetch_lines = (chunk_bytes + 64 * steps - 1) / (64 * steps);
         const uint8_t *fetch_end = c.fetch + chunk_bytes;
         const bool last = c.at + c.n == a->k;
+        const size_t j0 = many->group * c.at / k, j1 = many->group * (c.at + c.n) / k;
         for (size_t g = 0; g < groups; g++) {
             const row_group w = group_of(p, many, g, r0, r1, acc);
             c.r = w.r;
-            fetch_rows(p, &w, w.n * c.at / k, w.n * (c.at + c.n) / k, y, y_stride);
+            fetch_rows(p, &w, j0, j1, y, y_stride);
             (g == 0 ? many->first : w.wide < many->group ? many->half : many->add)[p->n - 1](&c, w.acc);
             c.fetch += c.fetch_lines * 64 * (c.n / 32);
             if (c.fetch >= fetch_end) {
