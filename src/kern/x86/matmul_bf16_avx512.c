@@ -100,8 +100,8 @@ MM_INLINE void few_bf16(const uint8_t *panel, size_t panel_bytes, const kern_act
             const size_t at = (run + i) * sizeof(unit_bf16);
             MM_UNROLL
             for (size_t p = 0; p < panels; p++) {
-                mm_prefetch(panel + p * panel_bytes + at,
-                            mm_ahead(at, sizeof(unit_bf16), panel_bytes, panels), sizeof(unit_bf16));
+                mm_prefetch_second(panel + p * panel_bytes + at,
+                                   mm_ahead(at, sizeof(unit_bf16), panel_bytes, panels), sizeof(unit_bf16));
             }
             run_add(panel + at, panel_bytes, false, &values[i], acc, rows, panels);
         }
@@ -115,7 +115,7 @@ static void unpack_bf16(const uint8_t *panel, size_t at, size_t n, size_t ahead,
     const unit_bf16 *unit = (const unit_bf16 *)(const void *)panel + at / RUN;
     bf16_run *runs = strip;
     for (size_t i = 0; i * RUN < n; i++) {
-        mm_prefetch(unit + i, ahead, sizeof *unit);
+        mm_prefetch_second(unit + i, ahead, sizeof *unit);
         for (size_t p = 0; p < PAIRS; p++) {
             const __m512i pairs = mm_load(unit[i].w[p]);
             _mm512_store_ps(runs[i].w[p][0], even_of(pairs));

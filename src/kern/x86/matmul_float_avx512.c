@@ -71,7 +71,7 @@ MM_INLINE void unpack(const uint8_t *panel, size_t at, size_t n, size_t ahead, c
     const uint8_t *from = panel + at * unit_bytes(type);
     for (size_t c = 0; c < n; c++) {
         if (c % (64 / unit_bytes(type)) == 0) {
-            mm_prefetch(from + c * unit_bytes(type), ahead, 64);
+            mm_prefetch_second(from + c * unit_bytes(type), ahead, 64);
         }
         _mm512_store_ps(strip + c * KERN_PANEL, weights(from, type, c));
     }
