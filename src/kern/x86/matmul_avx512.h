@@ -97,6 +97,7 @@ typedef void (*mm_add_fn)(const void *strips, size_t at, size_t n, const kern_ac
 
 /* How a format meets many rows. */
 typedef struct mm_many {
+    size_t panels;      /* side by side, 2 or MM_PANELS */
     size_t chunk;       /* values of k in a strip, a multiple of 64 and of the block */
     size_t strip_bytes; /* of one panel, a multiple of 64; strips lie side by side */
     /* ahead: how far behind the chunk's beginning to fetch */
@@ -111,12 +112,12 @@ typedef struct mm_many {
     {                                                                                                       \
         add_##name(strips, at, n, a, r, acc, panels);                                                       \
     }
-#define MM_MANY(name, chunk, strip_bytes) \
+#define MM_MANY(name, most, chunk, strip_bytes) \
     MM_ADD_PANELS(name, 1)                \
     MM_ADD_PANELS(name, 2)                \
     MM_ADD_PANELS(name, 3)                \
     static const mm_many many_##name = {  \
-        chunk, strip_bytes, unpack_##name, {add_##name##_1, add_##name##_2, add_##name##_3}}
+        most, chunk, strip_bytes, unpack_##name, {add_##name##_1, add_##name##_2, add_##name##_3}}
 
 /* The product of a type from its two ways. */
 #define MM_PRODUCT(name)                                                                               \
@@ -128,7 +129,7 @@ typedef struct mm_many {
 
 /* matmul_avx512_<name> of a type from what its file has for all of its types: few(panel, panel_bytes, a, type, out, rows,
  * panels); unpack(panel, at, n, ahead, type, strip) and add(strips, at, n, type, a, row, sums, panels), chunk by chunk. */
-#define MM_TYPE(name, type, chunk, strip_bytes)                                                         \
+#define MM_TYPE(name, type, chunk, strip_bytes, most)                                                         \
     MM_INLINE void few_##name(const uint8_t *panel, size_t panel_bytes, const kern_act *a, __m512 *out, \
                               const size_t rows, const size_t panels)                                   \
     {                                                                                                   \
@@ -144,7 +145,7 @@ typedef struct mm_many {
     {                                                                                                   \
         add(strips, at, n, type, a, r, acc, panels);                                                    \
     }                                                                                                   \
-    MM_MANY(name, chunk, strip_bytes);                                                                  \
+    MM_MANY(name, most, chunk, strip_bytes);                                                                  \
     MM_PRODUCT(name)
 
 /* Panels of [n0, n1) times all rows of a. matmul_run_avx512.c */
@@ -286,6 +287,39 @@ MM_INLINE void mm_store_sums(float *sums, const __m512 *acc, const size_t n)
     MM_UNROLL
     for (size_t i = 0; i < n; i++) {
         _mm512_store_ps(sums + i * KERN_PANEL, acc[i]);
+    }
+}
+
+/* dot[panel][row] += a line of each panel times four codes of each row, which lie 64 bytes apart. */
+MM_INLINE void mm_line_dot(__m512i *dot, const __m512i *line, const int8_t *q, const size_t rows,
+                           const size_t panels)
+{
+    MM_UNROLL
+    for (size_t i = 0; i < rows; i++) {
+        const __m512i codes = mm_dword(q + i * KERN_ACT_RUN);
+        MM_UNROLL
+        for (size_t p = 0; p < panels; p++) {
+            dot[p * rows + i] = _mm512_dpbusd_epi32(dot[p * rows + i], line[p], codes);
+        }
+    }
+    MM_ORDER();
+}
+
+/* acc[panel][row] += (float)isum * (d of the row * dw of the panel) for MM_GROUP rows, or -=: rule 1 of DESIGN 4. dw: of
+ * the first panel, the others' `stride` bytes apart. */
+MM_INLINE void mm_add_scaled(__m512 *acc, const __m512i *isum, const float *d, const float *dw, size_t stride,
+                             const bool minus, const size_t panels)
+{
+    MM_UNROLL
+    for (size_t p = 0; p < panels; p++) {
+        const __m512 of_panel = _mm512_load_ps((const uint8_t *)dw + p * stride);
+        MM_UNROLL
+        for (size_t i = 0; i < MM_GROUP; i++) {
+            const size_t j = p * MM_GROUP + i;
+            const __m512 scale = _mm512_mul_ps(_mm512_set1_ps(d[i]), of_panel);
+            const __m512 sum = _mm512_cvtepi32_ps(isum[j]);
+            acc[j] = minus ? _mm512_fnmadd_ps(sum, scale, acc[j]) : _mm512_fmadd_ps(sum, scale, acc[j]);
+        }
     }
 }
 

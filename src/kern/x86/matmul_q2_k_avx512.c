@@ -270,7 +270,7 @@ MM_INLINE void add(const void *strips, size_t at, size_t n, const gguf_type type
     mm_store_sums(sums, acc, MM_GROUP * panels);
 }
 
-#define Q2_PRODUCT(name, type) MM_TYPE(name, type, 256, sizeof(q2_block))
+#define Q2_PRODUCT(name, type) MM_TYPE(name, type, 256, sizeof(q2_block), MM_PANELS)
 
 Q2_PRODUCT(q2_k, GGUF_TYPE_Q2_K)
 Q2_PRODUCT(q3_k, GGUF_TYPE_Q3_K)
