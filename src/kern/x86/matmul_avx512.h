@@ -113,10 +113,10 @@ typedef struct mm_many {
         add_##name(strips, at, n, a, r, acc, panels);                                                       \
     }
 #define MM_MANY(name, most, chunk, strip_bytes) \
-    MM_ADD_PANELS(name, 1)                \
-    MM_ADD_PANELS(name, 2)                \
-    MM_ADD_PANELS(name, 3)                \
-    static const mm_many many_##name = {  \
+    MM_ADD_PANELS(name, 1)                      \
+    MM_ADD_PANELS(name, 2)                      \
+    MM_ADD_PANELS(name, 3)                      \
+    static const mm_many many_##name = {        \
         most, chunk, strip_bytes, unpack_##name, {add_##name##_1, add_##name##_2, add_##name##_3}}
 
 /* The product of a type from its two ways. */
@@ -129,7 +129,7 @@ typedef struct mm_many {
 
 /* matmul_avx512_<name> of a type from what its file has for all of its types: few(panel, panel_bytes, a, type, out, rows,
  * panels); unpack(panel, at, n, ahead, type, strip) and add(strips, at, n, type, a, row, sums, panels), chunk by chunk. */
-#define MM_TYPE(name, type, chunk, strip_bytes, most)                                                         \
+#define MM_TYPE(name, type, chunk, strip_bytes, most)                                                   \
     MM_INLINE void few_##name(const uint8_t *panel, size_t panel_bytes, const kern_act *a, __m512 *out, \
                               const size_t rows, const size_t panels)                                   \
     {                                                                                                   \
@@ -145,7 +145,7 @@ typedef struct mm_many {
     {                                                                                                   \
         add(strips, at, n, type, a, r, acc, panels);                                                    \
     }                                                                                                   \
-    MM_MANY(name, most, chunk, strip_bytes);                                                                  \
+    MM_MANY(name, most, chunk, strip_bytes);                                                            \
     MM_PRODUCT(name)
 
 /* Panels of [n0, n1) times all rows of a. matmul_run_avx512.c */

@@ -154,7 +154,15 @@ MM_INLINE void lines_dot(const k_work *x, const gguf_type type, size_t s, const 
         for (size_t p = 0; p < panels; p++) {
             line[p] = block_line(x->block + p * x->stride, type, s, r);
         }
-        mm_line_dot(dot, line, q + 4 * r, rows, panels);
+        MM_UNROLL
+        for (size_t i = 0; i < rows; i++) {
+            const __m512i codes = mm_dword(q + i * KERN_ACT_RUN + 4 * r);
+            MM_UNROLL
+            for (size_t p = 0; p < panels; p++) {
+                dot[p * rows + i] = _mm512_dpbusd_epi32(dot[p * rows + i], line[p], codes);
+            }
+        }
+        MM_ORDER();
     }
 }
 
@@ -203,8 +211,8 @@ MM_INLINE void sum_in_floats(const k_work *x, const gguf_type type, __m512 *isum
 }
 
 /* (float)isum of the others. */
-MM_INLINE void sum_in_integers(const k_work *x, const gguf_type type, __m512 *isum,
-                               const size_t rows, const size_t panels)
+MM_INLINE void sum_in_integers(const k_work *x, const gguf_type type, __m512 *isum, const size_t rows,
+                               const size_t panels)
 {
     __m512i sum[MM_TILE], dot[MM_TILE];
     mm_zero_int(sum, rows * panels);
@@ -232,8 +240,8 @@ MM_INLINE void sum_in_integers(const k_work *x, const gguf_type type, __m512 *is
     }
 }
 
-MM_INLINE void block_add(const k_work *x, const gguf_type type, __m512 *acc,
-                         const size_t rows, const size_t panels)
+MM_INLINE void block_add(const k_work *x, const gguf_type type, __m512 *acc, const size_t rows,
+                         const size_t panels)
 {
     __m512 isum[MM_TILE];
     if (type == GGUF_TYPE_Q4_K) {
@@ -319,7 +327,8 @@ MM_INLINE size_t lines_of(const gguf_type type)
 }
 
 /* Sub-block j. */
-MM_INLINE void unpack_lines(const uint8_t *unit, const gguf_type type, size_t j, const int part, k_strip *strip)
+MM_INLINE void unpack_lines(const uint8_t *unit, const gguf_type type, size_t j, const int part,
+                            k_strip *strip)
 {
     const int n = (int)lines_of(type);
     __m512i start[2];
@@ -433,8 +442,8 @@ MM_INLINE void packed_dot(const k_strip *strip, const gguf_type type, size_t j, 
     }
 }
 
-MM_INLINE void add_packed(const k_strip *strip, size_t at, const gguf_type type, const kern_act *a, size_t row,
-                          float *sums, const size_t panels)
+MM_INLINE void add_packed(const k_strip *strip, size_t at, const gguf_type type, const kern_act *a,
+                          size_t row, float *sums, const size_t panels)
 {
     const size_t place = mm_place(row, a->n_blocks, at / 256);
     const int8_t *from = mm_codes(a, row, at / KERN_ACT_RUN);
@@ -504,8 +513,8 @@ MM_INLINE void add_iq4(const iq4_strip *strip, size_t at, const kern_act *a, siz
     _Alignas(64) int32_t start[MM_GROUP][8];
     MM_UNROLL
     for (size_t i = 0; i < MM_GROUP / 2; i++) {
-        _mm512_store_si512(start[2 * i], _mm512_madd_epi16(mm_load(a->sums + 16 * place + 32 * i),
-                                                           _mm512_set1_epi16(-128)));
+        _mm512_store_si512(
+            start[2 * i], _mm512_madd_epi16(mm_load(a->sums + 16 * place + 32 * i), _mm512_set1_epi16(-128)));
     }
     MM_ORDER();
     __m512i sum[MM_TILE], dot[MM_TILE];

@@ -227,7 +227,8 @@ MM_INLINE void add(const void *strips, size_t at, size_t n, const gguf_type type
     mm_store_sums(sums, acc, MM_GROUP * panels);
 }
 
-#define Q32_PRODUCT(name, type) MM_TYPE(name, type, CHUNK_BLOCKS * 32, CHUNK_BLOCKS * sizeof(q32_block), MM_PANELS)
+#define Q32_PRODUCT(name, type) \
+    MM_TYPE(name, type, CHUNK_BLOCKS * 32, CHUNK_BLOCKS * sizeof(q32_block), MM_PANELS)
 
 Q32_PRODUCT(q4_0, GGUF_TYPE_Q4_0)
 Q32_PRODUCT(q4_1, GGUF_TYPE_Q4_1)
