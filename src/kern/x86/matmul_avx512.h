@@ -5,7 +5,7 @@
  * each of the sixteen outputs of a panel, and the activation's four codes are broadcast. Every lane goes through
  * the operations of the reference in its order.
  *
- * A tile is some rows times some panels, up to MM_TILE vectors of sums. Its shape decides how many loads there are
+ * A tile is some rows times some panels, up to MM_TILE vectors of sums (MM_WIDE where they stay in memory). Its shape decides how many loads there are
  * for a multiplication: 4 x 3, 6 x 2 and 8 x 2 measure a fifth faster than 8 x 1. And one core reads panels side by
  * side faster than one stream.
  *
@@ -92,32 +92,62 @@ typedef struct mm_few {
     MM_FEW_SHAPES(name)     \
     MM_FEW_TABLE(name, few_##name##_7x1, few_##name##_8x1, 1)
 
-/* Strips times rows r … r + MM_GROUP - 1; at, n: the chunk's place and length along k; acc: [panel][row][16]. */
-typedef void (*mm_add_fn)(const void *strips, size_t at, size_t n, const kern_act *a, size_t r, float *acc);
+/* A chunk of k and the rows that meet it. */
+typedef struct mm_chunk {
+    size_t at; /* its place and length along k */
+    size_t n;
+    const uint8_t *panel; /* packed, panel_bytes apart */
+    size_t panel_bytes;
+    size_t ahead;    /* how far behind the chunk to fetch */
+    uint8_t *strips; /* side by side */
+    const kern_act *a;
+    size_t r; /* the first row of the group */
+    /* What to fetch meanwhile: of every panel, for each 32 values of k that a group meets, this many lines of 64
+     * bytes. Spread over the work like this they come for nothing; all at once they wait for each other. */
+    const uint8_t *fetch;
+    size_t fetch_lines;
+} mm_chunk;
 
-/* How a format meets many rows. */
+/* Adds the products of a chunk and a group of rows to acc, [panel][row][16]. */
+typedef void (*mm_add_fn)(const mm_chunk *c, float *acc);
+
+/* How a format meets many rows; functions are for 1 … MM_PANELS panels. */
 typedef struct mm_many {
-    size_t panels;      /* side by side, 2 or MM_PANELS */
-    size_t chunk;       /* values of k in a strip, a multiple of 64 and of the block */
-    size_t strip_bytes; /* of one panel, a multiple of 64; strips lie side by side */
-    /* ahead: how far behind the chunk's beginning to fetch */
-    void (*unpack)(const uint8_t *panel, size_t at, size_t n, size_t ahead, void *strip);
-    mm_add_fn add[MM_PANELS]; /* for 1 … MM_PANELS panels */
+    size_t chunk;               /* values of k in a strip, a multiple of 64 and of the block */
+    size_t strip_bytes;         /* of one panel, a multiple of 64 */
+    size_t group;               /* rows */
+    size_t panels;              /* side by side, up to MM_PANELS */
+    mm_add_fn first[MM_PANELS]; /* for the first group: fills the strips, too */
+    mm_add_fn add[MM_PANELS];
+    mm_add_fn half[MM_PANELS]; /* for half a group, or NULL */
 } mm_many;
 
-/* The members of an mm_many from one body `add_<name>(strips, at, n, a, r, acc, panels)`. */
-#define MM_ADD_PANELS(name, panels)                                                                         \
-    static void add_##name##_##panels(const void *strips, size_t at, size_t n, const kern_act *a, size_t r, \
-                                      float *acc)                                                           \
-    {                                                                                                       \
-        add_##name(strips, at, n, a, r, acc, panels);                                                       \
+/* An mm_many of groups of MM_GROUP from the bodies `unpack_<name>(panel, at, n, ahead, strip)`, ahead being how far
+ * behind the chunk's beginning to fetch, and `add_<name>(strips, at, n, a, r, acc, panels)`. */
+#define MM_ADD_PANELS(name, strip_bytes, panels)                                        \
+    static void add_##name##_##panels(const mm_chunk *c, float *acc)                    \
+    {                                                                                   \
+        add_##name(c->strips, c->at, c->n, c->a, c->r, acc, panels);                    \
+    }                                                                                   \
+    static void first_##name##_##panels(const mm_chunk *c, float *acc)                  \
+    {                                                                                   \
+        for (size_t p = 0; p < (panels); p++) {                                         \
+            const uint8_t *panel = c->panel + p * c->panel_bytes;                       \
+            unpack_##name(panel, c->at, c->n, c->ahead, c->strips + p * (strip_bytes)); \
+        }                                                                               \
+        add_##name##_##panels(c, acc);                                                  \
     }
-#define MM_MANY(name, most, chunk, strip_bytes) \
-    MM_ADD_PANELS(name, 1)                      \
-    MM_ADD_PANELS(name, 2)                      \
-    MM_ADD_PANELS(name, 3)                      \
-    static const mm_many many_##name = {        \
-        most, chunk, strip_bytes, unpack_##name, {add_##name##_1, add_##name##_2, add_##name##_3}}
+#define MM_MANY(name, chunk, strip_bytes)                                                       \
+    MM_ADD_PANELS(name, strip_bytes, 1)                                                         \
+    MM_ADD_PANELS(name, strip_bytes, 2)                                                         \
+    MM_ADD_PANELS(name, strip_bytes, 3)                                                         \
+    static const mm_many many_##name = {chunk,                                                  \
+                                        strip_bytes,                                            \
+                                        MM_GROUP,                                               \
+                                        MM_PANELS,                                              \
+                                        {first_##name##_1, first_##name##_2, first_##name##_3}, \
+                                        {add_##name##_1, add_##name##_2, add_##name##_3},       \
+                                        {NULL, NULL, NULL}}
 
 /* The product of a type from its two ways. */
 #define MM_PRODUCT(name)                                                                               \
@@ -129,7 +159,7 @@ typedef struct mm_many {
 
 /* matmul_avx512_<name> of a type from what its file has for all of its types: few(panel, panel_bytes, a, type, out, rows,
  * panels); unpack(panel, at, n, ahead, type, strip) and add(strips, at, n, type, a, row, sums, panels), chunk by chunk. */
-#define MM_TYPE(name, type, chunk, strip_bytes, most)                                                   \
+#define MM_TYPE(name, type, chunk, strip_bytes)                                                         \
     MM_INLINE void few_##name(const uint8_t *panel, size_t panel_bytes, const kern_act *a, __m512 *out, \
                               const size_t rows, const size_t panels)                                   \
     {                                                                                                   \
@@ -145,12 +175,56 @@ typedef struct mm_many {
     {                                                                                                   \
         add(strips, at, n, type, a, r, acc, panels);                                                    \
     }                                                                                                   \
-    MM_MANY(name, most, chunk, strip_bytes);                                                            \
+    MM_MANY(name, chunk, strip_bytes);                                                                  \
+    MM_PRODUCT(name)
+
+/* matmul_avx512_<name> of a type with blocks of 256, block by block, from few as above, unpack(unit, type, strip) and
+ * add(chunk, type, sums, panels) for MM_GROUP rows; `most` panels side by side. */
+#define MM_ADD_256(name, type, strip_bytes, panels)                                      \
+    static void add_##name##_##panels(const mm_chunk *c, float *acc)                     \
+    {                                                                                    \
+        add(c, type, acc, panels);                                                       \
+    }                                                                                    \
+    static void first_##name##_##panels(const mm_chunk *c, float *acc)                   \
+    {                                                                                    \
+        for (size_t p = 0; p < (panels); p++) {                                          \
+            unpack(c->panel + p * c->panel_bytes + c->at / 256 * unit_bytes(type), type, \
+                   (void *)(c->strips + p * (strip_bytes)));                             \
+        }                                                                                \
+        add_##name##_##panels(c, acc);                                                   \
+    }
+#define MM_TYPE_256(name, type, strip_bytes_, most)                                                      \
+    MM_INLINE void few_##name(const uint8_t *panel, size_t panel_bytes, const kern_act *a, __m512 *out,  \
+                              const size_t rows, const size_t panels)                                    \
+    {                                                                                                    \
+        few(panel, panel_bytes, a, type, out, rows, panels);                                             \
+    }                                                                                                    \
+    MM_FEW(name);                                                                                        \
+    MM_ADD_256(name, type, strip_bytes_, 1)                                                              \
+    MM_ADD_256(name, type, strip_bytes_, 2)                                                              \
+    MM_ADD_256(name, type, strip_bytes_, 3)                                                              \
+    static const mm_many many_##name = {.chunk = 256,                                                    \
+                                        .strip_bytes = strip_bytes_,                                     \
+                                        .group = MM_GROUP,                                               \
+                                        .panels = most,                                                  \
+                                        .first = {first_##name##_1, first_##name##_2, first_##name##_3}, \
+                                        .add = {add_##name##_1, add_##name##_2, add_##name##_3}};        \
     MM_PRODUCT(name)
 
 /* Panels of [n0, n1) times all rows of a. matmul_run_avx512.c */
 void mm_run_avx512(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y, size_t y_stride,
                    const mm_few few[MM_FEW_ROWS], const mm_many *many);
+
+/* Fetches a group's share for 32 values of k from *fetch on. */
+MM_INLINE void mm_fetch(const mm_chunk *c, const uint8_t **fetch, const size_t panels)
+{
+    for (size_t i = 0; i < c->fetch_lines; i++, *fetch += 64) {
+        MM_UNROLL
+        for (size_t p = 0; p < panels; p++) {
+            _mm_prefetch((const char *)((uintptr_t)*fetch + p * c->panel_bytes), _MM_HINT_T1);
+        }
+    }
+}
 
 /* How far behind offset `at` of a panel to fetch when `panels` panels are done side by side: past the end of one
  * comes the one of the next group. Whole units: a fetch that begins in one and ends behind the panel's end would bring

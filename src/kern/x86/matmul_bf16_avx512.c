@@ -138,7 +138,7 @@ MM_INLINE void add_bf16(const void *strips, size_t at, size_t n, const kern_act 
     }
     mm_store_sums(sums, acc, MM_GROUP * panels);
 }
-MM_MANY(bf16, MM_PANELS, CHUNK_RUNS *RUN, CHUNK_RUNS * sizeof(bf16_run));
+MM_MANY(bf16, CHUNK_RUNS *RUN, CHUNK_RUNS * sizeof(bf16_run));
 
 void matmul_avx512_bf16(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
                         size_t y_stride)

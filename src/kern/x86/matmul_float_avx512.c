@@ -94,5 +94,5 @@ MM_INLINE void add(const void *strips, size_t at, size_t n, const gguf_type type
     mm_store_sums(sums, acc, MM_GROUP * panels);
 }
 
-MM_TYPE(f32, GGUF_TYPE_F32, CHUNK, STRIP_BYTES, MM_PANELS)
-MM_TYPE(f16, GGUF_TYPE_F16, CHUNK, STRIP_BYTES, MM_PANELS)
+MM_TYPE(f32, GGUF_TYPE_F32, CHUNK, STRIP_BYTES)
+MM_TYPE(f16, GGUF_TYPE_F16, CHUNK, STRIP_BYTES)

@@ -354,11 +354,10 @@ MM_INLINE void unpack_lines(const uint8_t *unit, const gguf_type type, size_t j,
     _mm512_store_si512(strip->sc[j], word_pairs(sc, sc));
 }
 
-MM_INLINE void unpack_packed(const uint8_t *unit, size_t ahead, const gguf_type type, k_strip *strip)
+MM_INLINE void unpack_packed(const uint8_t *unit, const gguf_type type, k_strip *strip)
 {
     const size_t per = scales_per_32(type);
     for (size_t s = 0; s < 8; s++) {
-        mm_prefetch(unit + s * (unit_bytes(type) / 8), ahead, unit_bytes(type) / 8);
         MM_UNROLL
         for (size_t part = 0; part < per; part++) {
             unpack_lines(unit, type, s * per + part, (int)part, strip);
@@ -442,11 +441,13 @@ MM_INLINE void packed_dot(const k_strip *strip, const gguf_type type, size_t j, 
     }
 }
 
-MM_INLINE void add_packed(const k_strip *strip, size_t at, const gguf_type type, const kern_act *a,
-                          size_t row, float *sums, const size_t panels)
+MM_INLINE void add_packed(const mm_chunk *c, const gguf_type type, float *sums, const size_t panels)
 {
-    const size_t place = mm_place(row, a->n_blocks, at / 256);
-    const int8_t *from = mm_codes(a, row, at / KERN_ACT_RUN);
+    const k_strip *strip = (const void *)c->strips;
+    const kern_act *a = c->a;
+    const size_t place = mm_place(c->r, a->n_blocks, c->at / 256);
+    const int8_t *from = mm_codes(a, c->r, c->at / KERN_ACT_RUN);
+    const uint8_t *fetch = c->fetch;
     _Alignas(64) int8_t q[MM_GROUP][256];
     _Alignas(64) int32_t pairs[KERN_PANEL];
     MM_UNROLL
@@ -467,6 +468,9 @@ MM_INLINE void add_packed(const k_strip *strip, size_t at, const gguf_type type,
     }
     for (size_t j = 0; j < 32 / lines_of(type); j++) {
         __m512i dot[2][MM_TILE / 2];
+        if (j % scales_per_32(type) == 0) {
+            mm_fetch(c, &fetch, panels);
+        }
         packed_dot(strip, type, j, q[0], dot, panels);
         MM_UNROLL
         for (size_t i = 0; i < MM_GROUP * panels; i++) {
@@ -493,10 +497,9 @@ typedef struct iq4_strip {
     float d[KERN_PANEL];
 } iq4_strip;
 
-MM_INLINE void unpack_iq4(const unit_iq4_xs *unit, size_t ahead, iq4_strip *strip)
+MM_INLINE void unpack_iq4(const uint8_t *unit, iq4_strip *strip)
 {
     for (size_t s = 0; s < 8; s++) {
-        mm_prefetch((const uint8_t *)unit + s * (sizeof *unit / 8), ahead, sizeof *unit / 8);
         MM_UNROLL
         for (int r = 0; r < 8; r++) {
             _mm512_store_si512(strip->lines[s][r], block_line(unit, GGUF_TYPE_IQ4_XS, s, r));
@@ -506,10 +509,12 @@ MM_INLINE void unpack_iq4(const unit_iq4_xs *unit, size_t ahead, iq4_strip *stri
     _mm512_store_ps(strip->d, block_d(unit, GGUF_TYPE_IQ4_XS));
 }
 
-MM_INLINE void add_iq4(const iq4_strip *strip, size_t at, const kern_act *a, size_t row, float *sums,
-                       const size_t panels)
+MM_INLINE void add_iq4(const mm_chunk *c, float *sums, const size_t panels)
 {
-    const size_t place = mm_place(row, a->n_blocks, at / 256);
+    const iq4_strip *strip = (const void *)c->strips;
+    const kern_act *a = c->a;
+    const size_t place = mm_place(c->r, a->n_blocks, c->at / 256);
+    const uint8_t *fetch = c->fetch;
     _Alignas(64) int32_t start[MM_GROUP][8];
     MM_UNROLL
     for (size_t i = 0; i < MM_GROUP / 2; i++) {
@@ -520,7 +525,8 @@ MM_INLINE void add_iq4(const iq4_strip *strip, size_t at, const kern_act *a, siz
     __m512i sum[MM_TILE], dot[MM_TILE];
     mm_zero_int(sum, MM_GROUP * panels);
     for (size_t s = 0; s < 8; s++) {
-        const int8_t *q = mm_codes(a, row, at / KERN_ACT_RUN + s / 2) + s % 2 * 32;
+        const int8_t *q = mm_codes(a, c->r, c->at / KERN_ACT_RUN + s / 2) + s % 2 * 32;
+        mm_fetch(c, &fetch, panels);
         MM_UNROLL
         for (size_t i = 0; i < MM_GROUP * panels; i++) {
             dot[i] = mm_dword(&start[i % MM_GROUP][s]);
@@ -546,30 +552,25 @@ MM_INLINE void add_iq4(const iq4_strip *strip, size_t at, const kern_act *a, siz
     mm_store_sums(sums, acc, MM_GROUP * panels);
 }
 
-MM_INLINE void unpack(const uint8_t *panel, size_t at, size_t n, size_t ahead, const gguf_type type,
-                      void *strip)
+MM_INLINE void unpack(const uint8_t *unit, const gguf_type type, void *strip)
 {
-    const uint8_t *unit = panel + at / 256 * unit_bytes(type);
-    (void)n;
     if (type == GGUF_TYPE_IQ4_XS) {
-        unpack_iq4((const unit_iq4_xs *)(const void *)unit, ahead, strip);
+        unpack_iq4(unit, strip);
     } else {
-        unpack_packed(unit, ahead, type, strip);
+        unpack_packed(unit, type, strip);
     }
 }
 
-MM_INLINE void add(const void *strips, size_t at, size_t n, const gguf_type type, const kern_act *a,
-                   size_t row, float *sums, const size_t panels)
+MM_INLINE void add(const mm_chunk *c, const gguf_type type, float *sums, const size_t panels)
 {
-    (void)n;
     if (type == GGUF_TYPE_IQ4_XS) {
-        add_iq4(strips, at, a, row, sums, panels);
+        add_iq4(c, sums, panels);
     } else if (panels <= PACKED_PANELS) {
-        add_packed(strips, at, type, a, row, sums, panels);
+        add_packed(c, type, sums, panels);
     }
 }
 
-MM_TYPE(q4_k, GGUF_TYPE_Q4_K, 256, sizeof(k_strip), PACKED_PANELS)
-MM_TYPE(q5_k, GGUF_TYPE_Q5_K, 256, sizeof(k_strip), PACKED_PANELS)
-MM_TYPE(q6_k, GGUF_TYPE_Q6_K, 256, sizeof(k_strip), PACKED_PANELS)
-MM_TYPE(iq4_xs, GGUF_TYPE_IQ4_XS, 256, sizeof(iq4_strip), MM_PANELS)
+MM_TYPE_256(q4_k, GGUF_TYPE_Q4_K, sizeof(k_strip), PACKED_PANELS)
+MM_TYPE_256(q5_k, GGUF_TYPE_Q5_K, sizeof(k_strip), PACKED_PANELS)
+MM_TYPE_256(q6_k, GGUF_TYPE_Q6_K, sizeof(k_strip), PACKED_PANELS)
+MM_TYPE_256(iq4_xs, GGUF_TYPE_IQ4_XS, sizeof(iq4_strip), MM_PANELS)

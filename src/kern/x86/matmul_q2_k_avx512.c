@@ -209,13 +209,9 @@ typedef struct q2_block {
     float dmin[KERN_PANEL];
 } q2_block;
 
-MM_INLINE void unpack(const uint8_t *panel, size_t at, size_t n, size_t ahead, const gguf_type type,
-                      q2_block *strip)
+MM_INLINE void unpack(const uint8_t *unit, const gguf_type type, q2_block *strip)
 {
-    const uint8_t *unit = panel + at / 256 * unit_bytes(type);
-    (void)n;
     for (size_t s = 0; s < 8; s++) {
-        mm_prefetch(unit + s * (unit_bytes(type) / 8), ahead, unit_bytes(type) / 8);
         MM_UNROLL
         for (int half = 0; half < 2; half++) {
             const __m512i sc = scale_words(unit, type, 2 * s + (size_t)half);
@@ -251,14 +247,14 @@ MM_INLINE size_t total_at(size_t row)
     return row % 2 * 8 + row / 2 * 2;
 }
 
-MM_INLINE void add(const void *strips, size_t at, size_t n, const gguf_type type, const kern_act *a,
-                   size_t row, float *sums, const size_t panels)
+MM_INLINE void add(const mm_chunk *c, const gguf_type type, float *sums, const size_t panels)
 {
-    const size_t place = mm_place(row, a->n_blocks, at / 256);
-    const q2_block *strip = strips;
+    const q2_block *strip = (const void *)c->strips;
+    const kern_act *a = c->a;
+    const size_t place = mm_place(c->r, a->n_blocks, c->at / 256);
+    const uint8_t *fetch = c->fetch;
     _Alignas(64) int32_t start[KERN_PANEL];
     __m512i sum[MM_TILE], odd[MM_TILE], line[MM_PANELS];
-    (void)n;
     _mm512_store_si512(start, totals(a->sums + 16 * place));
     MM_ORDER();
     MM_UNROLL
@@ -267,7 +263,8 @@ MM_INLINE void add(const void *strips, size_t at, size_t n, const gguf_type type
     }
     mm_zero_int(odd, MM_GROUP * panels);
     for (size_t s = 0; s < 8; s++) {
-        const int8_t *q = mm_codes(a, row, at / KERN_ACT_RUN + s / 2) + s % 2 * 32;
+        const int8_t *q = mm_codes(a, c->r, c->at / KERN_ACT_RUN + s / 2) + s % 2 * 32;
+        mm_fetch(c, &fetch, panels);
         MM_UNROLL
         for (size_t r = 0; r < 8; r++) {
             MM_UNROLL
@@ -298,7 +295,5 @@ MM_INLINE void add(const void *strips, size_t at, size_t n, const gguf_type type
     mm_store_sums(sums, acc, MM_GROUP * panels);
 }
 
-#define Q2_PRODUCT(name, type) MM_TYPE(name, type, 256, sizeof(q2_block), STRIP_PANELS)
-
-Q2_PRODUCT(q2_k, GGUF_TYPE_Q2_K)
-Q2_PRODUCT(q3_k, GGUF_TYPE_Q3_K)
+MM_TYPE_256(q2_k, GGUF_TYPE_Q2_K, sizeof(q2_block), STRIP_PANELS)
+MM_TYPE_256(q3_k, GGUF_TYPE_Q3_K, sizeof(q2_block), STRIP_PANELS)

@@ -9,6 +9,7 @@
 #include "kern/x86/matmul_avx512.h"
 
 #define CHUNK_BLOCKS 8
+#define GROUP        8 /* rows that meet strips together */
 
 /* A block of a strip: all unpacked. */
 typedef struct q32_block {
@@ -122,113 +123,177 @@ MM_INLINE __m512 block_minima(const void *block, const gguf_type from)
     }
 }
 
-/* One block of each of `panels` panels, `stride` bytes apart, times `rows` rows: codes 64 bytes apart, scales and
- * totals side by side. `from` says what the blocks are. acc: [panel][row]. */
-MM_INLINE void block_add(const uint8_t *block, size_t stride, const gguf_type from, const gguf_type type,
-                         const int8_t *q, const float *d, const float *total, __m512 *acc, const size_t rows,
-                         const size_t panels)
+/* What raised codes add to the sums of n blocks, negative: [block][row], as totals are. Sums that begin with it need no
+ * operation to take it off. All of a chunk at once: a load that follows the store of a part of it has to wait. */
+MM_INLINE void starts_make(int32_t *start, const float *totals, size_t n, const gguf_type type)
 {
-    __m512i dot[MM_TILE];
-    mm_zero_int(dot, rows * panels);
+    const __m512 less = _mm512_set1_ps(-offset_of(type));
+    for (size_t i = 0; i < n; i += 16) {
+        const __mmask16 inside = n - i < 16 ? (__mmask16)((1u << (n - i)) - 1) : 0xFFFFu;
+        const __m512 total = _mm512_maskz_loadu_ps(inside, totals + i);
+        _mm512_store_si512(start + i, _mm512_cvtps_epi32(_mm512_mul_ps(total, less)));
+    }
+    MM_ORDER();
+}
+
+/* Blocks of panels and the activations that meet them. */
+typedef struct q32_work {
+    const uint8_t *block;
+    size_t stride; /* bytes from a panel's block to the next panel's */
+    q32_block *strip;
+    /* of the first row */
+    const int8_t *q;
+    const float *d;
+    const float *total;
+    const int32_t *start;
+} q32_work;
+
+/* One block of each of `panels` panels times `rows` rows: codes 64 bytes apart, scales and totals side by side.
+ * `from` says what the blocks are; acc: [panel][row]. */
+MM_INLINE void block_add(const q32_work *x, const gguf_type from, const gguf_type type, const bool keep,
+                         __m512 *acc, const size_t rows, const size_t panels)
+{
+    __m512i dot[MM_PANELS][GROUP];
+    MM_UNROLL
+    for (size_t p = 0; p < panels; p++) {
+        MM_UNROLL
+        for (size_t r = 0; r < rows; r++) {
+            dot[p][r] = offset_of(type) != 0.0f ? _mm512_set1_epi32(x->start[r]) : _mm512_setzero_si512();
+        }
+    }
     MM_UNROLL
     for (int i = 0; i < 8; i++) {
         __m512i line[MM_PANELS];
         MM_UNROLL
         for (size_t p = 0; p < panels; p++) {
-            line[p] = block_line(block + p * stride, from, i);
+            line[p] = block_line(x->block + p * x->stride, from, i);
+            if (keep) {
+                _mm512_store_si512(x->strip[p * CHUNK_BLOCKS].lines[i], line[p]);
+            }
         }
         MM_UNROLL
         for (size_t r = 0; r < rows; r++) {
-            const __m512i codes = mm_dword(q + r * KERN_ACT_RUN + 4 * i);
+            const __m512i codes = mm_dword(x->q + r * KERN_ACT_RUN + 4 * i);
             MM_UNROLL
             for (size_t p = 0; p < panels; p++) {
-                dot[p * rows + r] = _mm512_dpbusd_epi32(dot[p * rows + r], line[p], codes);
+                dot[p][r] = _mm512_dpbusd_epi32(dot[p][r], line[p], codes);
             }
         }
         MM_ORDER();
     }
     MM_UNROLL
     for (size_t p = 0; p < panels; p++) {
-        const __m512 dw = block_scales(block + p * stride, from);
+        const __m512 dw = block_scales(x->block + p * x->stride, from);
+        const __m512 mw = has_minimum(type) ? block_minima(x->block + p * x->stride, from) : dw;
+        if (keep) {
+            _mm512_store_ps(x->strip[p * CHUNK_BLOCKS].d, dw);
+            _mm512_store_ps(x->strip[p * CHUNK_BLOCKS].m, mw);
+        }
         MM_UNROLL
         for (size_t r = 0; r < rows; r++) {
-            __m512 isum = _mm512_cvtepi32_ps(dot[p * rows + r]);
-            if (offset_of(type) != 0.0f) {
-                isum = _mm512_fmadd_ps(_mm512_set1_ps(total[r]), _mm512_set1_ps(-offset_of(type)), isum);
+            const __m512 d = _mm512_set1_ps(x->d[r]);
+            __m512 sum = acc[p * rows + r];
+            sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[p][r]), _mm512_mul_ps(d, dw), sum);
+            if (has_minimum(type)) {
+                sum = _mm512_fmadd_ps(_mm512_set1_ps(x->total[r]), _mm512_mul_ps(d, mw), sum);
             }
-            __m512 *to = &acc[p * rows + r];
-            *to = _mm512_fmadd_ps(isum, _mm512_mul_ps(_mm512_set1_ps(d[r]), dw), *to);
+            acc[p * rows + r] = sum;
         }
-        if (has_minimum(type)) {
-            const __m512 mw = block_minima(block + p * stride, from);
-            MM_UNROLL
-            for (size_t r = 0; r < rows; r++) {
-                __m512 *to = &acc[p * rows + r];
-                __m512 m = _mm512_mul_ps(_mm512_set1_ps(d[r]), mw);
-                *to = _mm512_fmadd_ps(_mm512_set1_ps(total[r]), m, *to);
-            }
-        }
+        MM_ORDER();
     }
+}
+
+/* To block b + 1, of activations in tiles of `tile` rows. */
+MM_INLINE void work_next(q32_work *x, size_t b, const size_t block_bytes, const size_t tile)
+{
+    x->block += block_bytes;
+    x->strip++;
+    x->q += b % 2 == 0 ? 32 : (ptrdiff_t)(tile * KERN_ACT_RUN) - 32;
+    x->d += tile;
+    x->total += tile;
+    x->start += tile;
 }
 
 MM_INLINE void few(const uint8_t *panel, size_t panel_bytes, const kern_act *a, const gguf_type type,
                    __m512 *out, const size_t rows, const size_t panels)
 {
-    const int8_t *q = a->q;
-    const float *d = a->d;
-    const float *total = a->totals;
+    _Alignas(64) int32_t start[CHUNK_BLOCKS * MM_FEW_ROWS];
+    q32_work x = {.block = panel, .stride = panel_bytes, .q = a->q, .d = a->d, .total = a->totals};
     __m512 acc[MM_TILE];
     mm_zero(acc, rows * panels);
-    for (size_t b = 0; b < a->n_blocks; b++, d += rows, total += rows) {
-        const size_t at = b * unit_bytes(type);
+    for (size_t b = 0; b < a->n_blocks; b++) {
+        if (b % CHUNK_BLOCKS == 0 && offset_of(type) != 0.0f) {
+            const size_t n = a->n_blocks - b < CHUNK_BLOCKS ? a->n_blocks - b : CHUNK_BLOCKS;
+            starts_make(start, x.total, n * rows, type);
+            x.start = start;
+        }
         MM_UNROLL
         for (size_t p = 0; p < panels; p++) {
-            mm_prefetch(panel + p * panel_bytes + at, mm_ahead(at, unit_bytes(type), panel_bytes, panels),
+            mm_prefetch(x.block + p * panel_bytes,
+                        mm_ahead(b * unit_bytes(type), unit_bytes(type), panel_bytes, panels),
                         unit_bytes(type));
         }
-        block_add(panel + at, panel_bytes, type, type, q + b % 2 * 32, d, total, acc, rows, panels);
-        q += b % 2 * rows * KERN_ACT_RUN;
+        block_add(&x, type, type, false, acc, rows, panels);
+        work_next(&x, b, unit_bytes(type), rows);
     }
     mm_copy(out, acc, rows * panels);
 }
 
-MM_INLINE void unpack(const uint8_t *panel, size_t at, size_t n, size_t ahead, const gguf_type type,
-                      q32_block *strip)
+/* A chunk times a group of rows. from: the type, which fills the strips, or STRIP. */
+MM_INLINE void add(const mm_chunk *c, const gguf_type from, const gguf_type type, float *acc,
+                   const size_t rows, const size_t panels)
 {
-    const uint8_t *unit = panel + at / 32 * unit_bytes(type);
-    for (q32_block *block = strip; block < strip + n / 32; block++, unit += unit_bytes(type)) {
-        mm_prefetch(unit, ahead, unit_bytes(type));
-        MM_UNROLL
-        for (int i = 0; i < 8; i++) {
-            _mm512_store_si512(block->lines[i], block_line(unit, type, i));
-        }
-        _mm512_store_ps(block->d, block_scales(unit, type));
-        if (has_minimum(type)) {
-            _mm512_store_ps(block->m, block_minima(unit, type));
-        }
+    _Alignas(64) int32_t start[CHUNK_BLOCKS * KERN_ACT_TILE];
+    const size_t place = mm_place(c->r, c->a->n_blocks, c->at / 32), in_tile = c->r % KERN_ACT_TILE;
+    q32_work x = {.block = from == STRIP ? c->strips : c->panel + c->at / 32 * unit_bytes(type),
+                  .stride = from == STRIP ? CHUNK_BLOCKS * sizeof(q32_block) : c->panel_bytes,
+                  .strip = (q32_block *)(void *)c->strips,
+                  .q = mm_codes(c->a, c->r, c->at / KERN_ACT_RUN),
+                  .d = c->a->d + place,
+                  .total = c->a->totals + place,
+                  .start = start + in_tile};
+    const uint8_t *fetch = c->fetch;
+    if (offset_of(type) != 0.0f) {
+        starts_make(start, x.total - in_tile, c->n / 32 * KERN_ACT_TILE, type);
+    }
+    for (size_t b = 0; b < c->n / 32; b++) {
+        mm_fetch(c, &fetch, panels);
+        block_add(&x, from, type, from != STRIP, (__m512 *)(void *)acc, rows, panels);
+        work_next(&x, b, from == STRIP ? sizeof(q32_block) : unit_bytes(type), KERN_ACT_TILE);
     }
 }
 
-MM_INLINE void add(const void *strips, size_t at, size_t n, const gguf_type type, const kern_act *a,
-                   size_t row, float *sums, const size_t panels)
-{
-    const int8_t *q = mm_codes(a, row, at / KERN_ACT_RUN);
-    const float *d = a->d + mm_place(row, a->n_blocks, at / 32);
-    const float *total = a->totals + mm_place(row, a->n_blocks, at / 32);
-    const uint8_t *block = strips;
-    __m512 acc[MM_TILE];
-    mm_load_sums(acc, sums, MM_GROUP * panels);
-    for (size_t b = 0; b < n / 32;
-         b++, d += KERN_ACT_TILE, total += KERN_ACT_TILE, block += sizeof(q32_block)) {
-        block_add(block, CHUNK_BLOCKS * sizeof(q32_block), STRIP, type, q + b % 2 * 32, d, total, acc,
-                  MM_GROUP, panels);
-        q += b % 2 * KERN_ACT_TILE * KERN_ACT_RUN;
+#define ADD_SHAPE(name, type, kind, from, rows, panels)                 \
+    static void kind##_##name##_##panels(const mm_chunk *c, float *acc) \
+    {                                                                   \
+        add(c, from, type, acc, rows, panels);                          \
     }
-    mm_store_sums(sums, acc, MM_GROUP * panels);
-}
-
-#define Q32_PRODUCT(name, type) \
-    MM_TYPE(name, type, CHUNK_BLOCKS * 32, CHUNK_BLOCKS * sizeof(q32_block), MM_PANELS)
+#define ADD_SHAPES(name, type, kind, from, rows) \
+    ADD_SHAPE(name, type, kind, from, rows, 1)   \
+    ADD_SHAPE(name, type, kind, from, rows, 2)   \
+    ADD_SHAPE(name, type, kind, from, rows, 3)
+#define ADDS(kind, name)                                        \
+    {                                                           \
+        kind##_##name##_1, kind##_##name##_2, kind##_##name##_3 \
+    }
+#define Q32_PRODUCT(name, type)                                                                         \
+    MM_INLINE void few_##name(const uint8_t *panel, size_t panel_bytes, const kern_act *a, __m512 *out, \
+                              const size_t rows, const size_t panels)                                   \
+    {                                                                                                   \
+        few(panel, panel_bytes, a, type, out, rows, panels);                                            \
+    }                                                                                                   \
+    MM_FEW(name);                                                                                       \
+    ADD_SHAPES(name, type, first, type, GROUP)                                                          \
+    ADD_SHAPES(name, type, add, STRIP, GROUP)                                                           \
+    ADD_SHAPES(name, type, half, STRIP, GROUP / 2)                                                      \
+    static const mm_many many_##name = {.chunk = CHUNK_BLOCKS * 32,                                     \
+                                        .strip_bytes = CHUNK_BLOCKS * sizeof(q32_block),                \
+                                        .group = GROUP,                                                 \
+                                        .panels = MM_PANELS,                                            \
+                                        .first = ADDS(first, name),                                     \
+                                        .add = ADDS(add, name),                                         \
+                                        .half = ADDS(half, name)};                                      \
+    MM_PRODUCT(name)
 
 Q32_PRODUCT(q4_0, GGUF_TYPE_Q4_0)
 Q32_PRODUCT(q4_1, GGUF_TYPE_Q4_1)

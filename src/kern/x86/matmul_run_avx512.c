@@ -16,43 +16,86 @@ typedef struct panels {
     __mmask16 last; /* outputs of the last one that exist */
 } panels;
 
-static void store_rows(const panels *p, const float *acc, size_t r, size_t rows, float *y, size_t y_stride)
+/* Rows and their sums. */
+typedef struct row_group {
+    size_t r;
+    size_t n;
+    size_t wide; /* rows that acc has */
+    float *acc;  /* [panel][row][16] */
+} row_group;
+
+static void store_rows(const panels *p, const row_group *w, float *y, size_t y_stride)
 {
     for (size_t i = 0; i < p->n; i++) {
         const __mmask16 lanes = i + 1 < p->n ? 0xFFFFu : p->last;
-        for (size_t j = 0; j < rows; j++) {
-            _mm512_mask_storeu_ps(y + (r + j) * y_stride + i * KERN_PANEL, lanes,
-                                  _mm512_load_ps(acc + (i * MM_GROUP + j) * KERN_PANEL));
+        for (size_t j = 0; j < w->n; j++) {
+            _mm512_mask_storeu_ps(y + (w->r + j) * y_stride + i * KERN_PANEL, lanes,
+                                  _mm512_load_ps(w->acc + (i * w->wide + j) * KERN_PANEL));
         }
     }
+}
+
+/* Asks for the lines that store_rows will write: they are in nobody's first cache, and waiting for them costs a tenth of
+ * the time. */
+static void fetch_rows(const panels *p, const row_group *w, const float *y, size_t y_stride)
+{
+    for (size_t j = 0; j < w->n; j++) {
+        for (size_t i = 0; i < p->n; i++) {
+            __asm__ volatile("prefetchw %0" : : "m"(y[(w->r + j) * y_stride + i * KERN_PANEL]));
+        }
+    }
+}
+
+/* Group g of rows [r0, r1). */
+static row_group group_of(const panels *p, const mm_many *many, size_t g, size_t r0, size_t r1, float *acc)
+{
+    row_group w = {.r = r0 + g * many->group, .wide = many->group};
+    w.n = r1 - w.r < many->group ? r1 - w.r : many->group;
+    w.acc = acc + g * many->group * p->n * KERN_PANEL;
+    if (g > 0 && many->half[0] && w.n <= many->group / 2) {
+        w.wide = many->group / 2;
+    }
+    return w;
 }
 
 static void panels_many(const panels *p, const kern_act *a, size_t r0, size_t r1, float *y, size_t y_stride,
                         const mm_many *many)
 {
-    _Alignas(64) float acc[RUN_ROWS / MM_GROUP][MM_PANELS * MM_GROUP * KERN_PANEL];
+    _Alignas(64) float acc[RUN_ROWS * MM_PANELS * KERN_PANEL];
     _Alignas(64) uint8_t strips[STRIP_BYTES];
-    const size_t groups = (r1 - r0 + MM_GROUP - 1) / MM_GROUP;
-    for (size_t g = 0; g < groups; g++) {
-        for (size_t i = 0; i < p->n * MM_GROUP; i++) {
-            _mm512_store_ps(acc[g] + i * KERN_PANEL, _mm512_setzero_ps());
-        }
+    const size_t groups = (r1 - r0 + many->group - 1) / many->group;
+    const size_t chunk_bytes = p->panel_bytes * many->chunk / (a->k + (a->k == 0));
+    const size_t steps = groups * (many->chunk / 32);
+    mm_chunk c = {.panel = p->first, .panel_bytes = p->panel_bytes, .strips = strips, .a = a};
+    for (size_t i = 0; i < groups * many->group * p->n * KERN_PANEL; i += KERN_PANEL) {
+        _mm512_store_ps(acc + i, _mm512_setzero_ps());
     }
-    for (size_t at = 0; at < a->k; at += many->chunk) {
-        const size_t n = a->k - at < many->chunk ? a->k - at : many->chunk;
-        const size_t chunk_bytes = p->panel_bytes * many->chunk / a->k; /* in here: k may be 0 */
-        const size_t ahead = mm_ahead(p->panel_bytes * at / a->k, chunk_bytes, p->panel_bytes, p->n);
-        for (size_t i = 0; i < p->n; i++) {
-            many->unpack(p->first + i * p->panel_bytes, at, n, ahead, strips + i * many->strip_bytes);
-        }
+    size_t offset = 0;
+    do {
+        c.n = a->k - c.at < many->chunk ? a->k - c.at : many->chunk;
+        c.ahead = mm_ahead(offset, chunk_bytes, p->panel_bytes, p->n);
+        c.fetch = p->first + offset + c.ahead;
+        c.fetch_lines = (chunk_bytes + 64 * steps - 1) / (64 * steps);
+        const uint8_t *fetch_end = c.fetch + chunk_bytes;
+        const bool last = c.at + c.n == a->k;
         for (size_t g = 0; g < groups; g++) {
-            many->add[p->n - 1](strips, at, n, a, r0 + g * MM_GROUP, acc[g]);
+            const row_group w = group_of(p, many, g, r0, r1, acc);
+            if (last) {
+                fetch_rows(p, &w, y, y_stride);
+            }
+            c.r = w.r;
+            (g == 0 ? many->first : w.wide < many->group ? many->half : many->add)[p->n - 1](&c, w.acc);
+            c.fetch += c.fetch_lines * 64 * (c.n / 32);
+            if (c.fetch >= fetch_end) {
+                c.fetch_lines = 0;
+            }
+            if (last) {
+                store_rows(p, &w, y, y_stride);
+            }
         }
-    }
-    for (size_t g = 0; g < groups; g++) {
-        const size_t r = r0 + g * MM_GROUP;
-        store_rows(p, acc[g], r, r1 - r < MM_GROUP ? r1 - r : MM_GROUP, y, y_stride);
-    }
+        c.at += c.n;
+        offset += chunk_bytes;
+    } while (c.at < a->k);
 }
 
 static void run_many(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y, size_t y_stride,
@@ -61,6 +104,8 @@ static void run_many(const kern_matrix *w, const kern_act *a, size_t n0, size_t 
     const size_t row_bytes = a->n_runs > 0 ? a->n_runs * KERN_ACT_RUN : a->k * sizeof(float);
     size_t rows = RUN_BYTES / (row_bytes + 1) / KERN_ACT_TILE * KERN_ACT_TILE;
     rows = rows < KERN_ACT_TILE ? KERN_ACT_TILE : rows > RUN_ROWS ? RUN_ROWS : rows;
+    const size_t runs = (a->m + rows - 1) / rows; /* of much the same length */
+    rows = ((a->m + runs - 1) / runs + KERN_ACT_TILE - 1) / KERN_ACT_TILE * KERN_ACT_TILE;
     assert(many->panels * many->strip_bytes <= STRIP_BYTES);
     for (size_t r = 0; r < a->m; r += rows) {
         const size_t end = a->m - r < rows ? a->m : r + rows;
