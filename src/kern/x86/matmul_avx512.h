@@ -178,39 +178,6 @@ typedef struct mm_many {
     MM_MANY(name, chunk, strip_bytes);                                                                  \
     MM_PRODUCT(name)
 
-/* matmul_avx512_<name> of a type with blocks of 256, block by block, from few as above, unpack(unit, type, strip) and
- * add(chunk, type, sums, panels) for MM_GROUP rows; `most` panels side by side. */
-#define MM_ADD_256(name, type, strip_bytes, panels)                                      \
-    static void add_##name##_##panels(const mm_chunk *c, float *acc)                     \
-    {                                                                                    \
-        add(c, type, acc, panels);                                                       \
-    }                                                                                    \
-    static void first_##name##_##panels(const mm_chunk *c, float *acc)                   \
-    {                                                                                    \
-        for (size_t p = 0; p < (panels); p++) {                                          \
-            unpack(c->panel + p * c->panel_bytes + c->at / 256 * unit_bytes(type), type, \
-                   (void *)(c->strips + p * (strip_bytes)));                             \
-        }                                                                                \
-        add_##name##_##panels(c, acc);                                                   \
-    }
-#define MM_TYPE_256(name, type, strip_bytes_, most)                                                      \
-    MM_INLINE void few_##name(const uint8_t *panel, size_t panel_bytes, const kern_act *a, __m512 *out,  \
-                              const size_t rows, const size_t panels)                                    \
-    {                                                                                                    \
-        few(panel, panel_bytes, a, type, out, rows, panels);                                             \
-    }                                                                                                    \
-    MM_FEW(name);                                                                                        \
-    MM_ADD_256(name, type, strip_bytes_, 1)                                                              \
-    MM_ADD_256(name, type, strip_bytes_, 2)                                                              \
-    MM_ADD_256(name, type, strip_bytes_, 3)                                                              \
-    static const mm_many many_##name = {.chunk = 256,                                                    \
-                                        .strip_bytes = strip_bytes_,                                     \
-                                        .group = MM_GROUP,                                               \
-                                        .panels = most,                                                  \
-                                        .first = {first_##name##_1, first_##name##_2, first_##name##_3}, \
-                                        .add = {add_##name##_1, add_##name##_2, add_##name##_3}};        \
-    MM_PRODUCT(name)
-
 /* Panels of [n0, n1) times all rows of a. matmul_run_avx512.c */
 void mm_run_avx512(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y, size_t y_stride,
                    const mm_few few[MM_FEW_ROWS], const mm_many *many);
@@ -361,39 +328,6 @@ MM_INLINE void mm_store_sums(float *sums, const __m512 *acc, const size_t n)
     MM_UNROLL
     for (size_t i = 0; i < n; i++) {
         _mm512_store_ps(sums + i * KERN_PANEL, acc[i]);
-    }
-}
-
-/* dot[panel][row] += a line of each panel times four codes of each row, which lie 64 bytes apart. */
-MM_INLINE void mm_line_dot(__m512i *dot, const __m512i *line, const int8_t *q, const size_t rows,
-                           const size_t panels)
-{
-    MM_UNROLL
-    for (size_t i = 0; i < rows; i++) {
-        const __m512i codes = mm_dword(q + i * KERN_ACT_RUN);
-        MM_UNROLL
-        for (size_t p = 0; p < panels; p++) {
-            dot[p * rows + i] = _mm512_dpbusd_epi32(dot[p * rows + i], line[p], codes);
-        }
-    }
-    MM_ORDER();
-}
-
-/* acc[panel][row] += (float)isum * (d of the row * dw of the panel) for MM_GROUP rows, or -=: rule 1 of DESIGN 4. dw: of
- * the first panel, the others' `stride` bytes apart. */
-MM_INLINE void mm_add_scaled(__m512 *acc, const __m512i *isum, const float *d, const float *dw, size_t stride,
-                             const bool minus, const size_t panels)
-{
-    MM_UNROLL
-    for (size_t p = 0; p < panels; p++) {
-        const __m512 of_panel = _mm512_load_ps((const uint8_t *)dw + p * stride);
-        MM_UNROLL
-        for (size_t i = 0; i < MM_GROUP; i++) {
-            const size_t j = p * MM_GROUP + i;
-            const __m512 scale = _mm512_mul_ps(_mm512_set1_ps(d[i]), of_panel);
-            const __m512 sum = _mm512_cvtepi32_ps(isum[j]);
-            acc[j] = minus ? _mm512_fnmadd_ps(sum, scale, acc[j]) : _mm512_fmadd_ps(sum, scale, acc[j]);
-        }
     }
 }
 

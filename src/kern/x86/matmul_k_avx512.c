@@ -14,7 +14,7 @@
  *
  * Many rows count operations, not bytes: the second half of this file.
  */
-#include "kern/x86/matmul_avx512.h"
+#include "kern/x86/strip_k_avx512.h"
 
 #define PAIRS 8 /* of 16-bit sums in a block */
 
@@ -295,17 +295,17 @@ MM_INLINE void few(const uint8_t *panel, size_t panel_bytes, const kern_act *a, 
 /*
  * Many rows of Q4_K, Q5_K and Q6_K.
  *
- * A line of a strip holds eight k of each of eight outputs, two dwords an output; two lines, A and B, are the panel.
- * Each dword of a sub-block's dot product fits sixteen bits, so that vpackssdw makes one vector of A's and B's, output
- * by output, and vpdpwssd scales it: two operations for two vectors, where vpmulld and an addition take six.
+ * Each dword of a pair of lines (strip_k_avx512.h) is half of a sub-block's dot product and fits sixteen bits, so that
+ * vpackssdw makes one vector of A's and B's, output by output, and vpdpwssd scales it: two operations for two vectors,
+ * where vpmulld and an addition take six.
  *
  * What fits: 16 * 15 * 127 = 30,480 for half a sub-block of Q4_K as it is stored; less an offset and signed,
  * 16 * 16 * 127 = 32,512 for Q5_K and 8 * 32 * 127 = 32,512 for Q6_K. The codes are the unsigned operand then, raised
  * by 128, and a dword starts at minus 128 times the sum of its weights.
  */
 typedef struct k_strip {
-    pack_line lines[32][2];           /* [eight k][A, B] */
-    int32_t start[16][2][KERN_PANEL]; /* of a sub-block: [A, B] */
+    line_pair pairs[32];
+    int32_t start[16][2][KERN_PANEL]; /* of a sub-block: A, B */
     int32_t sc[16][KERN_PANEL];       /* of a sub-block, as both words */
     int32_t raise[4][KERN_PANEL];     /* Q5_K: 16 sc of two sub-blocks, what the offset took off */
     int32_t m[4][KERN_PANEL];         /* of two sub-blocks */
@@ -313,15 +313,13 @@ typedef struct k_strip {
     float dmin[KERN_PANEL];
 } k_strip;
 
-#define PACKED_PANELS 2 /* whose dot products are two vectors each */
-
 MM_INLINE char offset_of(const gguf_type type)
 {
     return type == GGUF_TYPE_Q6_K ? 32 : type == GGUF_TYPE_Q5_K ? 16 : 0;
 }
 
-/* Lines of a sub-block. */
-MM_INLINE size_t lines_of(const gguf_type type)
+/* Pairs of lines of a sub-block. */
+MM_INLINE size_t pairs_of(const gguf_type type)
 {
     return 4 / scales_per_32(type);
 }
@@ -330,7 +328,7 @@ MM_INLINE size_t lines_of(const gguf_type type)
 MM_INLINE void unpack_lines(const uint8_t *unit, const gguf_type type, size_t j, const int part,
                             k_strip *strip)
 {
-    const int n = (int)lines_of(type);
+    const int n = (int)pairs_of(type);
     __m512i start[2];
     start[0] = start[1] = _mm512_set1_epi32(128 * offset_of(type) * 4 * n);
     MM_UNROLL
@@ -338,11 +336,12 @@ MM_INLINE void unpack_lines(const uint8_t *unit, const gguf_type type, size_t j,
         const int r = 2 * (part * n + t);
         const size_t s = j / scales_per_32(type);
         const __m512i low = block_line(unit, type, s, r), high = block_line(unit, type, s, r + 1);
-        const __m512i line[2] = {_mm512_unpacklo_epi32(low, high), _mm512_unpackhi_epi32(low, high)};
+        __m512i line[2];
+        pair_of(low, high, line);
         MM_UNROLL
         for (int h = 0; h < 2; h++) {
             start[h] = _mm512_dpbusd_epi32(start[h], line[h], _mm512_set1_epi8(-128));
-            _mm512_store_si512(strip->lines[j * (size_t)n + (size_t)t][h],
+            _mm512_store_si512(strip->pairs[j * (size_t)n + (size_t)t][h],
                                _mm512_sub_epi8(line[h], _mm512_set1_epi8(offset_of(type))));
         }
     }
@@ -407,78 +406,45 @@ MM_INLINE void sums_dot(const int32_t (*words)[KERN_PANEL], const int32_t *pairs
     }
 }
 
-/* Sub-block j of each panel times the codes of MM_GROUP rows, q[row][256]: dot[A, B][panel][row]. */
-MM_INLINE void packed_dot(const k_strip *strip, const gguf_type type, size_t j, const int8_t *q,
-                          __m512i dot[2][MM_TILE / 2], const size_t panels)
-{
-    MM_UNROLL
-    for (size_t i = 0; i < 2 * MM_GROUP * panels; i++) {
-        dot[i % 2][i / 2] =
-            offset_of(type) ? mm_load(strip[i / 2 / MM_GROUP].start[j][i % 2]) : _mm512_setzero_si512();
-    }
-    MM_UNROLL
-    for (size_t t = 0; t < lines_of(type); t++) {
-        const size_t at = j * lines_of(type) + t;
-        __m512i line[2][PACKED_PANELS];
-        MM_UNROLL
-        for (size_t p = 0; p < panels; p++) {
-            line[0][p] = mm_load(strip[p].lines[at][0]);
-            line[1][p] = mm_load(strip[p].lines[at][1]);
-        }
-        MM_UNROLL
-        for (size_t i = 0; i < MM_GROUP; i++) {
-            int64_t eight;
-            __builtin_memcpy(&eight, q + i * 256 + at * 8, sizeof eight);
-            const __m512i codes = _mm512_set1_epi64(eight);
-            MM_UNROLL
-            for (size_t l = 0; l < 2 * panels; l++) {
-                __m512i *to = &dot[l % 2][l / 2 * MM_GROUP + i];
-                *to = offset_of(type) ? _mm512_dpbusd_epi32(*to, codes, line[l % 2][l / 2])
-                                      : _mm512_dpbusd_epi32(*to, line[l % 2][l / 2], codes);
-            }
-        }
-        MM_ORDER();
-    }
-}
-
 MM_INLINE void add_packed(const mm_chunk *c, const gguf_type type, float *sums, const size_t panels)
 {
     const k_strip *strip = (const void *)c->strips;
     const kern_act *a = c->a;
     const size_t place = mm_place(c->r, a->n_blocks, c->at / 256);
-    const int8_t *from = mm_codes(a, c->r, c->at / KERN_ACT_RUN);
     const uint8_t *fetch = c->fetch;
-    _Alignas(64) int8_t q[MM_GROUP][256];
+    const bool raised = offset_of(type) != 0;
+    _Alignas(64) group_codes q;
     _Alignas(64) int32_t pairs[KERN_PANEL];
-    MM_UNROLL
-    for (size_t i = 0; i < MM_GROUP * 4; i++) {
-        const size_t run = i / MM_GROUP, r = i % MM_GROUP;
-        const __m512i codes = mm_load(from + (run * KERN_ACT_TILE + r) * KERN_ACT_RUN);
-        const __m512i raised = _mm512_xor_si512(codes, _mm512_set1_epi8((char)0x80));
-        _mm512_store_si512(q[r] + run * KERN_ACT_RUN, offset_of(type) ? raised : codes);
-    }
-    __m512i sum[MM_TILE / 2];
+    __m512i sum[PAIR_SUMS];
     mm_zero_int(sum, MM_GROUP * panels);
     if (has_minima(type)) {
         _mm512_store_si512(pairs, sums_of_32(a->sums + 16 * place));
     }
-    MM_ORDER();
+    group_codes_make(q, c, raised);
     if (type == GGUF_TYPE_Q5_K) {
         sums_dot(strip->raise, pairs, sum, panels);
     }
-    for (size_t j = 0; j < 32 / lines_of(type); j++) {
-        __m512i dot[2][MM_TILE / 2];
+    for (size_t j = 0; j < 32 / pairs_of(type); j++) {
+        __m512i dot[2][PAIR_SUMS];
         if (j % scales_per_32(type) == 0) {
             mm_fetch(c, &fetch, panels);
         }
-        packed_dot(strip, type, j, q[0], dot, panels);
+        MM_UNROLL
+        for (size_t i = 0; i < 2 * MM_GROUP * panels; i++) {
+            dot[i % 2][i / 2] =
+                raised ? mm_load(strip[i / 2 / MM_GROUP].start[j][i % 2]) : _mm512_setzero_si512();
+        }
+        MM_UNROLL
+        for (size_t t = 0; t < pairs_of(type); t++) {
+            pair_dot(dot, strip->pairs, sizeof *strip, j * pairs_of(type) + t, q, raised, panels);
+        }
         MM_UNROLL
         for (size_t i = 0; i < MM_GROUP * panels; i++) {
             sum[i] = _mm512_dpwssd_epi32(sum[i], _mm512_packs_epi32(dot[0][i], dot[1][i]),
                                          mm_load(strip[i / MM_GROUP].sc[j]));
         }
     }
-    __m512 acc[MM_TILE / 2];
+    __m512 acc[PAIR_SUMS];
     mm_load_sums(acc, sums, MM_GROUP * panels);
     mm_add_scaled(acc, sum, a->d + place, strip->d, sizeof *strip, false, panels);
     if (has_minima(type)) {
@@ -565,12 +531,12 @@ MM_INLINE void add(const mm_chunk *c, const gguf_type type, float *sums, const s
 {
     if (type == GGUF_TYPE_IQ4_XS) {
         add_iq4(c, sums, panels);
-    } else if (panels <= PACKED_PANELS) {
+    } else {
         add_packed(c, type, sums, panels);
     }
 }
 
-MM_TYPE_256(q4_k, GGUF_TYPE_Q4_K, sizeof(k_strip), PACKED_PANELS)
-MM_TYPE_256(q5_k, GGUF_TYPE_Q5_K, sizeof(k_strip), PACKED_PANELS)
-MM_TYPE_256(q6_k, GGUF_TYPE_Q6_K, sizeof(k_strip), PACKED_PANELS)
+MM_TYPE_256(q4_k, GGUF_TYPE_Q4_K, sizeof(k_strip), PAIR_PANELS)
+MM_TYPE_256(q5_k, GGUF_TYPE_Q5_K, sizeof(k_strip), PAIR_PANELS)
+MM_TYPE_256(q6_k, GGUF_TYPE_Q6_K, sizeof(k_strip), PAIR_PANELS)
 MM_TYPE_256(iq4_xs, GGUF_TYPE_IQ4_XS, sizeof(iq4_strip), MM_PANELS)

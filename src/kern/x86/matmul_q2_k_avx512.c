@@ -9,7 +9,7 @@
  * Two bytes of a line, c0 + 256 c1, times a 16-bit scale are c0 sc + 256 (c1 sc) modulo 2^16; with what makes both
  * bytes 0 … 255 added in the same form, no byte carries into the other.
  */
-#include "kern/x86/matmul_avx512.h"
+#include "kern/x86/strip_k_avx512.h"
 
 #define RAISED 124
 #define PAIRS  8 /* of 16-bit sums in a block */
@@ -197,13 +197,9 @@ MM_INLINE void few(const uint8_t *panel, size_t panel_bytes, const kern_act *a, 
     mm_copy(out, acc, rows * panels);
 }
 
-/* Many rows: two panels, whose sums are made of even and of odd lines. With twelve sums for the two vpdpbusd that begin
- * in a cycle and take five, a fifth of the time is lost to waiting; gcc spills what 3 x 2 x 4 sums leave no room for. */
-#define STRIP_PANELS 2
-
-/* A strip: one block, all unpacked. */
+/* Many rows. A strip: one block, all unpacked. */
 typedef struct q2_block {
-    pack_line lines[8][8];
+    line_pair pairs[32];
     int32_t words[PAIRS][KERN_PANEL]; /* minima to multiply a pair of sums with */
     float d[KERN_PANEL];
     float dmin[KERN_PANEL];
@@ -217,8 +213,11 @@ MM_INLINE void unpack(const uint8_t *unit, const gguf_type type, q2_block *strip
             const __m512i sc = scale_words(unit, type, 2 * s + (size_t)half);
             const __m512i up = raise_words(sc);
             MM_UNROLL
-            for (int r = 4 * half; r < 4 * half + 4; r++) {
-                _mm512_store_si512(strip->lines[s][r], block_line(unit, type, s, r, sc, up));
+            for (int r = 4 * half; r < 4 * half + 4; r += 2) {
+                __m512i line[2];
+                pair_of(block_line(unit, type, s, r, sc, up), block_line(unit, type, s, r + 1, sc, up), line);
+                _mm512_store_si512(strip->pairs[4 * s + (size_t)r / 2][0], line[0]);
+                _mm512_store_si512(strip->pairs[4 * s + (size_t)r / 2][1], line[1]);
             }
         }
         if (type == GGUF_TYPE_Q2_K) {
@@ -231,15 +230,23 @@ MM_INLINE void unpack(const uint8_t *unit, const gguf_type type, q2_block *strip
     }
 }
 
-/* -RAISED times the sum of the block's codes, of MM_GROUP rows: dword total_at(row). */
+/* Half of -RAISED times the sum of the block's codes, of MM_GROUP rows: dword total_at(row). */
 MM_INLINE __m512i totals(const int16_t *sums)
 {
-    const __m512i by = _mm512_set1_epi16(-RAISED);
+    const __m512i by = _mm512_set1_epi16(-RAISED / 2);
     const __m512i a = _mm512_madd_epi16(mm_load(sums), by); /* eight dwords of rows 0 and 1 */
     const __m512i b = _mm512_madd_epi16(mm_load(sums + 32), by);
     __m512i v = _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
     v = _mm512_add_epi32(v, _mm512_shuffle_epi32(v, _MM_PERM_CDAB));
     return _mm512_add_epi32(v, _mm512_shuffle_i32x4(v, v, _MM_PERM_CDAB));
+}
+
+/* The two dwords of each output added. */
+MM_INLINE __m512i pair_sum(__m512i a, __m512i b)
+{
+    const __m512 va = _mm512_castsi512_ps(a), vb = _mm512_castsi512_ps(b);
+    return _mm512_add_epi32(_mm512_castps_si512(_mm512_shuffle_ps(va, vb, _MM_SHUFFLE(2, 0, 2, 0))),
+                            _mm512_castps_si512(_mm512_shuffle_ps(va, vb, _MM_SHUFFLE(3, 1, 3, 1))));
 }
 
 MM_INLINE size_t total_at(size_t row)
@@ -253,32 +260,30 @@ MM_INLINE void add(const mm_chunk *c, const gguf_type type, float *sums, const s
     const kern_act *a = c->a;
     const size_t place = mm_place(c->r, a->n_blocks, c->at / 256);
     const uint8_t *fetch = c->fetch;
-    _Alignas(64) int32_t start[KERN_PANEL];
-    __m512i sum[MM_TILE], odd[MM_TILE], line[MM_PANELS];
+    _Alignas(64) int32_t start[KERN_PANEL]; /* of each of the two dwords of a sum */
+    _Alignas(64) group_codes q;
+    __m512i sum[PAIR_SUMS], dot[2][PAIR_SUMS];
     _mm512_store_si512(start, totals(a->sums + 16 * place));
-    MM_ORDER();
+    group_codes_make(q, c, false);
     MM_UNROLL
     for (size_t i = 0; i < MM_GROUP * panels; i++) {
-        sum[i] = type == GGUF_TYPE_Q3_K ? mm_dword(start + total_at(i % MM_GROUP)) : _mm512_setzero_si512();
+        dot[0][i] = dot[1][i] =
+            type == GGUF_TYPE_Q3_K ? mm_dword(start + total_at(i % MM_GROUP)) : _mm512_setzero_si512();
     }
-    mm_zero_int(odd, MM_GROUP * panels);
-    for (size_t s = 0; s < 8; s++) {
-        const int8_t *q = mm_codes(a, c->r, c->at / KERN_ACT_RUN + s / 2) + s % 2 * 32;
+    for (size_t s = 0; s < 8; s++) { /* not in the loop below, where gcc moves the sums about around it */
         mm_fetch(c, &fetch, panels);
+    }
+    for (size_t s = 0; s < 8; s++) {
         MM_UNROLL
-        for (size_t r = 0; r < 8; r++) {
-            MM_UNROLL
-            for (size_t p = 0; p < panels; p++) {
-                line[p] = mm_load(strip[p].lines[s][r]);
-            }
-            mm_line_dot(r % 2 ? odd : sum, line, q + 4 * r, MM_GROUP, panels);
+        for (size_t t = 0; t < 4; t++) {
+            pair_dot(dot, strip->pairs, sizeof *strip, 4 * s + t, q, false, panels);
         }
     }
     MM_UNROLL
     for (size_t i = 0; i < MM_GROUP * panels; i++) {
-        sum[i] = _mm512_add_epi32(sum[i], odd[i]);
+        sum[i] = pair_sum(dot[0][i], dot[1][i]);
     }
-    __m512 acc[MM_TILE];
+    __m512 acc[PAIR_SUMS];
     mm_load_sums(acc, sums, MM_GROUP * panels);
     mm_add_scaled(acc, sum, a->d + place, strip->d, sizeof *strip, false, panels);
     if (type == GGUF_TYPE_Q2_K) {
@@ -295,5 +300,5 @@ MM_INLINE void add(const mm_chunk *c, const gguf_type type, float *sums, const s
     mm_store_sums(sums, acc, MM_GROUP * panels);
 }
 
-MM_TYPE_256(q2_k, GGUF_TYPE_Q2_K, sizeof(q2_block), STRIP_PANELS)
-MM_TYPE_256(q3_k, GGUF_TYPE_Q3_K, sizeof(q2_block), STRIP_PANELS)
+MM_TYPE_256(q2_k, GGUF_TYPE_Q2_K, sizeof(q2_block), PAIR_PANELS)
+MM_TYPE_256(q3_k, GGUF_TYPE_Q3_K, sizeof(q2_block), PAIR_PANELS)
