@@ -5,13 +5,13 @@
  * each of the sixteen outputs of a panel, and the activation's four codes are broadcast. Every lane goes through
  * the operations of the reference in its order.
  *
- * A tile is some rows times some panels, up to MM_TILE vectors of sums (MM_WIDE where they stay in memory). Its shape decides how many loads there are
+ * A tile is some rows times some panels, up to MM_TILE vectors of sums. Its shape decides how many loads there are
  * for a multiplication: 4 x 3, 6 x 2 and 8 x 2 measure a fifth faster than 8 x 1. And one core reads panels side by
  * side faster than one stream.
  *
  * Up to MM_FEW_ROWS rows (`few`): all rows meet a line as soon as it is unpacked in a register; there is a function
  * for each shape. More rows (`many`): a chunk of k of the panels is unpacked into strips that stay in the first
- * cache and meet MM_GROUP rows after MM_GROUP rows.
+ * cache and meet one group of rows after another. A tile may be larger there if its sums stay in memory.
  */
 #ifndef HEARTH_KERN_X86_MATMUL_AVX512_H
 #define HEARTH_KERN_X86_MATMUL_AVX512_H
@@ -25,8 +25,9 @@
 
 #define MM_TILE     16 /* vectors of sums */
 #define MM_FEW_ROWS KERN_ACT_SMALL
-#define MM_GROUP    4 /* rows that meet strips together */
+#define MM_GROUP    4 /* rows that meet strips together, of most formats */
 #define MM_PANELS   3 /* panels side by side */
+#define MM_SCRATCH  8 /* words a row that a format may keep for a chunk */
 /* Bytes of a packed panel that are fetched ahead, at least. */
 #define MM_AHEAD 4608
 
@@ -101,7 +102,11 @@ typedef struct mm_chunk {
     size_t ahead;    /* how far behind the chunk to fetch */
     uint8_t *strips; /* side by side */
     const kern_act *a;
-    size_t r; /* the first row of the group */
+    size_t r;  /* the first row of the group */
+    size_t r0; /* rows [r0, r1) meet the strips */
+    size_t r1;
+    int32_t
+        *scratch; /* MM_SCRATCH words for each of them, rounded up to whole tiles: what else `first` leaves */
     /* What to fetch meanwhile: of every panel, for each 32 values of k that a group meets, this many lines of 64
      * bytes. Spread over the work like this they come for nothing; all at once they wait for each other. */
     const uint8_t *fetch;

@@ -2,13 +2,18 @@
  * Products with the formats whose activations come in blocks of 32 (the rule: kern/README.md; the lanes:
  * matmul_avx512.h).
  *
- * vpdpbusd wants unsigned weights: codes are used as stored, or with their table raised, by `offset`. What that
- * adds to a block's sum, offset times the sum of its codes, is taken off in fp32, where all of it is exact: the
- * largest raised sum is 32 * 255 * 127 = 1,036,320 (Q8_0), below 2^24.
+ * vpdpbusd wants unsigned weights: codes are used as stored, or with their table raised, by `offset`. Sums begin at
+ * minus what that adds, offset times the sum of the activations' codes; all of it is exact, the largest raised sum
+ * being 32 * 255 * 127 = 1,036,320 (Q8_0), below 2^24.
+ *
+ * Many rows: 8 x 3 sums stay in memory, read and written once a block, so that 24 registers hold integer sums. That
+ * comes within a hundredth of what the two ports can do; 4 x 3 with everything in registers stays 4 % below it, as
+ * twelve chains of five cycles leave no slack. The first group fills the strips as it meets the lines.
  */
 #include "kern/x86/matmul_avx512.h"
 
 #define CHUNK_BLOCKS 8
+#define CHUNK        (CHUNK_BLOCKS * 32)
 #define GROUP        8 /* rows that meet strips together */
 
 /* A block of a strip: all unpacked. */
@@ -17,6 +22,8 @@ typedef struct q32_block {
     float d[KERN_PANEL];
     float m[KERN_PANEL];
 } q32_block;
+
+_Static_assert(CHUNK_BLOCKS <= MM_SCRATCH, "starts of a chunk");
 
 /* Where a block's operands lie: `from` is the type whose unit the block is, or this, if it is a q32_block. */
 #define STRIP GGUF_TYPE_COUNT
@@ -123,8 +130,9 @@ MM_INLINE __m512 block_minima(const void *block, const gguf_type from)
     }
 }
 
-/* What raised codes add to the sums of n blocks, negative: [block][row], as totals are. Sums that begin with it need no
- * operation to take it off. All of a chunk at once: a load that follows the store of a part of it has to wait. */
+/* What raised codes add to the sums of n blocks of activations, negative, [block][row] as the totals are: sums that
+ * begin with it need no operation to take it off. Made for a chunk at once: what is stored and then loaded in parts
+ * has to reach the cache first, and all waits for it (15 cycles of a block's 66 when each block made its own). */
 MM_INLINE void starts_make(int32_t *start, const float *totals, size_t n, const gguf_type type)
 {
     const __m512 less = _mm512_set1_ps(-offset_of(type));
@@ -133,7 +141,6 @@ MM_INLINE void starts_make(int32_t *start, const float *totals, size_t n, const 
         const __m512 total = _mm512_maskz_loadu_ps(inside, totals + i);
         _mm512_store_si512(start + i, _mm512_cvtps_epi32(_mm512_mul_ps(total, less)));
     }
-    MM_ORDER();
 }
 
 /* Blocks of panels and the activations that meet them. */
@@ -239,22 +246,28 @@ MM_INLINE void few(const uint8_t *panel, size_t panel_bytes, const kern_act *a, 
     mm_copy(out, acc, rows * panels);
 }
 
+/* Where row r has its starts, [tile][block][row in tile]. */
+MM_INLINE int32_t *starts_at(const mm_chunk *c, size_t r)
+{
+    return c->scratch + mm_place(r - c->r0, CHUNK_BLOCKS, 0);
+}
+
 /* A chunk times a group of rows. from: the type, which fills the strips, or STRIP. */
 MM_INLINE void add(const mm_chunk *c, const gguf_type from, const gguf_type type, float *acc,
                    const size_t rows, const size_t panels)
 {
-    _Alignas(64) int32_t start[CHUNK_BLOCKS * KERN_ACT_TILE];
-    const size_t place = mm_place(c->r, c->a->n_blocks, c->at / 32), in_tile = c->r % KERN_ACT_TILE;
+    const size_t place = mm_place(c->r, c->a->n_blocks, c->at / 32);
     q32_work x = {.block = from == STRIP ? c->strips : c->panel + c->at / 32 * unit_bytes(type),
                   .stride = from == STRIP ? CHUNK_BLOCKS * sizeof(q32_block) : c->panel_bytes,
                   .strip = (q32_block *)(void *)c->strips,
                   .q = mm_codes(c->a, c->r, c->at / KERN_ACT_RUN),
                   .d = c->a->d + place,
                   .total = c->a->totals + place,
-                  .start = start + in_tile};
+                  .start = starts_at(c, c->r)};
     const uint8_t *fetch = c->fetch;
-    if (offset_of(type) != 0.0f) {
-        starts_make(start, x.total - in_tile, c->n / 32 * KERN_ACT_TILE, type);
+    for (size_t r = c->r0; from != STRIP && offset_of(type) != 0.0f && r < c->r1; r += KERN_ACT_TILE) {
+        starts_make(starts_at(c, r), c->a->totals + mm_place(r, c->a->n_blocks, c->at / 32),
+                    c->n / 32 * KERN_ACT_TILE, type);
     }
     for (size_t b = 0; b < c->n / 32; b++) {
         mm_fetch(c, &fetch, panels);
@@ -263,42 +276,46 @@ MM_INLINE void add(const mm_chunk *c, const gguf_type from, const gguf_type type
     }
 }
 
-#define ADD_SHAPE(name, type, kind, from, rows, panels)                 \
-    static void kind##_##name##_##panels(const mm_chunk *c, float *acc) \
-    {                                                                   \
-        add(c, from, type, acc, rows, panels);                          \
+#define ADD_SHAPE(name, from, type, rows, panels)              \
+    static void name##_##panels(const mm_chunk *c, float *acc) \
+    {                                                          \
+        add(c, from, type, acc, rows, panels);                 \
     }
-#define ADD_SHAPES(name, type, kind, from, rows) \
-    ADD_SHAPE(name, type, kind, from, rows, 1)   \
-    ADD_SHAPE(name, type, kind, from, rows, 2)   \
-    ADD_SHAPE(name, type, kind, from, rows, 3)
-#define ADDS(kind, name)                                        \
-    {                                                           \
-        kind##_##name##_1, kind##_##name##_2, kind##_##name##_3 \
+#define ADD_SHAPES(name, from, type, rows) \
+    ADD_SHAPE(name, from, type, rows, 1)   \
+    ADD_SHAPE(name, from, type, rows, 2)   \
+    ADD_SHAPE(name, from, type, rows, 3)
+#define ADDS(name)                   \
+    {                                \
+        name##_1, name##_2, name##_3 \
     }
-#define Q32_PRODUCT(name, type)                                                                         \
+/* Strips are alike, with a minimum and without. */
+ADD_SHAPES(add_plain, STRIP, GGUF_TYPE_Q4_0, GROUP)
+ADD_SHAPES(half_plain, STRIP, GGUF_TYPE_Q4_0, GROUP / 2)
+ADD_SHAPES(add_minimum, STRIP, GGUF_TYPE_Q4_1, GROUP)
+ADD_SHAPES(half_minimum, STRIP, GGUF_TYPE_Q4_1, GROUP / 2)
+
+#define Q32_PRODUCT(name, type, strips)                                                                 \
     MM_INLINE void few_##name(const uint8_t *panel, size_t panel_bytes, const kern_act *a, __m512 *out, \
                               const size_t rows, const size_t panels)                                   \
     {                                                                                                   \
         few(panel, panel_bytes, a, type, out, rows, panels);                                            \
     }                                                                                                   \
     MM_FEW(name);                                                                                       \
-    ADD_SHAPES(name, type, first, type, GROUP)                                                          \
-    ADD_SHAPES(name, type, add, STRIP, GROUP)                                                           \
-    ADD_SHAPES(name, type, half, STRIP, GROUP / 2)                                                      \
-    static const mm_many many_##name = {.chunk = CHUNK_BLOCKS * 32,                                     \
+    ADD_SHAPES(first_##name, type, type, GROUP)                                                         \
+    static const mm_many many_##name = {.chunk = CHUNK,                                                 \
                                         .strip_bytes = CHUNK_BLOCKS * sizeof(q32_block),                \
                                         .group = GROUP,                                                 \
                                         .panels = MM_PANELS,                                            \
-                                        .first = ADDS(first, name),                                     \
-                                        .add = ADDS(add, name),                                         \
-                                        .half = ADDS(half, name)};                                      \
+                                        .first = ADDS(first_##name),                                    \
+                                        .add = ADDS(add_##strips),                                      \
+                                        .half = ADDS(half_##strips)};                                   \
     MM_PRODUCT(name)
 
-Q32_PRODUCT(q4_0, GGUF_TYPE_Q4_0)
-Q32_PRODUCT(q4_1, GGUF_TYPE_Q4_1)
-Q32_PRODUCT(q5_0, GGUF_TYPE_Q5_0)
-Q32_PRODUCT(q5_1, GGUF_TYPE_Q5_1)
-Q32_PRODUCT(q8_0, GGUF_TYPE_Q8_0)
-Q32_PRODUCT(iq4_nl, GGUF_TYPE_IQ4_NL)
-Q32_PRODUCT(mxfp4, GGUF_TYPE_MXFP4)
+Q32_PRODUCT(q4_0, GGUF_TYPE_Q4_0, plain)
+Q32_PRODUCT(q4_1, GGUF_TYPE_Q4_1, minimum)
+Q32_PRODUCT(q5_0, GGUF_TYPE_Q5_0, plain)
+Q32_PRODUCT(q5_1, GGUF_TYPE_Q5_1, minimum)
+Q32_PRODUCT(q8_0, GGUF_TYPE_Q8_0, plain)
+Q32_PRODUCT(iq4_nl, GGUF_TYPE_IQ4_NL, plain)
+Q32_PRODUCT(mxfp4, GGUF_TYPE_MXFP4, plain)

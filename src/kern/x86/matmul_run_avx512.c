@@ -35,12 +35,12 @@ static void store_rows(const panels *p, const row_group *w, float *y, size_t y_s
     }
 }
 
-/* Asks for lines that store_rows will write, of rows [j0, j1) of w: they are in nobody's first cache, and waiting for them
- * cost a tenth of the time. */
+/* Asks for lines that store_rows will write, of rows [j0, j1) of w, if it has them: they are in nobody's first cache,
+ * and waiting for them cost a tenth of the time. */
 static void fetch_rows(const panels *p, const row_group *w, size_t j0, size_t j1, const float *y,
                        size_t y_stride)
 {
-    for (size_t j = j0; j < j1; j++) {
+    for (size_t j = j0; j < j1 && j < w->n; j++) {
         for (size_t i = 0; i < p->n; i++) {
             __asm__ volatile("prefetchw %0" : : "m"(y[(w->r + j) * y_stride + i * KERN_PANEL]));
         }
@@ -64,11 +64,18 @@ static void panels_many(const panels *p, const kern_act *a, size_t r0, size_t r1
 {
     _Alignas(64) float acc[RUN_ROWS * MM_PANELS * KERN_PANEL];
     _Alignas(64) uint8_t strips[STRIP_BYTES];
+    _Alignas(64) int32_t scratch[RUN_ROWS * MM_SCRATCH];
     const size_t groups = (r1 - r0 + many->group - 1) / many->group;
     const size_t k = a->k > 0 ? a->k : 1; /* to divide by */
     const size_t chunk_bytes = p->panel_bytes * many->chunk / k;
     const size_t steps = groups * (many->chunk / 32);
-    mm_chunk c = {.panel = p->first, .panel_bytes = p->panel_bytes, .strips = strips, .a = a};
+    mm_chunk c = {.panel = p->first,
+                  .panel_bytes = p->panel_bytes,
+                  .strips = strips,
+                  .a = a,
+                  .r0 = r0,
+                  .r1 = r1,
+                  .scratch = scratch};
     for (size_t i = 0; i < groups * many->group * p->n * KERN_PANEL; i += KERN_PANEL) {
         _mm512_store_ps(acc + i, _mm512_setzero_ps());
     }
@@ -80,10 +87,11 @@ static void panels_many(const panels *p, const kern_act *a, size_t r0, size_t r1
         c.fetch_lines = (chunk_bytes + 64 * steps - 1) / (64 * steps);
         const uint8_t *fetch_end = c.fetch + chunk_bytes;
         const bool last = c.at + c.n == a->k;
+        const size_t j0 = many->group * c.at / k, j1 = many->group * (c.at + c.n) / k;
         for (size_t g = 0; g < groups; g++) {
             const row_group w = group_of(p, many, g, r0, r1, acc);
             c.r = w.r;
-            fetch_rows(p, &w, w.n * c.at / k, w.n * (c.at + c.n) / k, y, y_stride);
+            fetch_rows(p, &w, j0, j1, y, y_stride);
             (g == 0 ? many->first : w.wide < many->group ? many->half : many->add)[p->n - 1](&c, w.acc);
             c.fetch += c.fetch_lines * 64 * (c.n / 32);
             if (c.fetch >= fetch_end) {
