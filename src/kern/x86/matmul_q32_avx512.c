@@ -146,8 +146,8 @@ MM_INLINE void starts_make(int32_t *start, const float *totals, size_t n, const 
 /* Blocks of panels and the activations that meet them. */
 typedef struct q32_work {
     const uint8_t *block;
-    size_t stride; /* bytes from a panel's block to the next panel's */
-    q32_block *strip;
+    size_t stride;    /* bytes from a panel's block to the next panel's */
+    q32_block *strip; /* where lines are kept, if they are */
     /* of the first row */
     const int8_t *q;
     const float *d;
@@ -214,7 +214,6 @@ MM_INLINE void block_add(const q32_work *x, const gguf_type from, const gguf_typ
 MM_INLINE void work_next(q32_work *x, size_t b, const size_t block_bytes, const size_t tile)
 {
     x->block += block_bytes;
-    x->strip++;
     x->q += b % 2 == 0 ? 32 : (ptrdiff_t)(tile * KERN_ACT_RUN) - 32;
     x->d += tile;
     x->total += tile;
@@ -225,7 +224,8 @@ MM_INLINE void few(const uint8_t *panel, size_t panel_bytes, const kern_act *a, 
                    __m512 *out, const size_t rows, const size_t panels)
 {
     _Alignas(64) int32_t start[CHUNK_BLOCKS * MM_FEW_ROWS];
-    q32_work x = {.block = panel, .stride = panel_bytes, .q = a->q, .d = a->d, .total = a->totals};
+    q32_work x = {
+        .block = panel, .stride = panel_bytes, .q = a->q, .d = a->d, .total = a->totals, .start = start};
     __m512 acc[MM_TILE];
     mm_zero(acc, rows * panels);
     for (size_t b = 0; b < a->n_blocks; b++) {
@@ -273,6 +273,7 @@ MM_INLINE void add(const mm_chunk *c, const gguf_type from, const gguf_type type
         mm_fetch(c, &fetch, panels);
         block_add(&x, from, type, from != STRIP, (__m512 *)(void *)acc, rows, panels);
         work_next(&x, b, from == STRIP ? sizeof(q32_block) : unit_bytes(type), KERN_ACT_TILE);
+        x.strip++;
     }
 }
 

@@ -110,7 +110,7 @@ static void run_many(const kern_matrix *w, const kern_act *a, size_t n0, size_t 
                      const mm_many *many)
 {
     const size_t row_bytes = a->n_runs > 0 ? a->n_runs * KERN_ACT_RUN : a->k * sizeof(float);
-    size_t rows = RUN_BYTES / (row_bytes + 1) / KERN_ACT_TILE * KERN_ACT_TILE;
+    size_t rows = row_bytes > 0 ? RUN_BYTES / row_bytes / KERN_ACT_TILE * KERN_ACT_TILE : RUN_ROWS;
     rows = rows < KERN_ACT_TILE ? KERN_ACT_TILE : rows > RUN_ROWS ? RUN_ROWS : rows;
     const size_t runs = (a->m + rows - 1) / rows; /* of much the same length */
     rows = ((a->m + runs - 1) / runs + KERN_ACT_TILE - 1) / KERN_ACT_TILE * KERN_ACT_TILE;
