@@ -121,6 +121,7 @@ typedef struct mm_many {
     size_t chunk;               /* values of k in a strip, a multiple of 64 and of the block */
     size_t strip_bytes;         /* of one panel, a multiple of 64 */
     size_t group;               /* rows */
+    size_t panels;              /* side by side, up to MM_PANELS */
     mm_add_fn first[MM_PANELS]; /* for the first group: fills the strips, too */
     mm_add_fn add[MM_PANELS];
     mm_add_fn half[MM_PANELS]; /* for half a group, or NULL */
@@ -148,6 +149,7 @@ typedef struct mm_many {
     static const mm_many many_##name = {chunk,                                                  \
                                         strip_bytes,                                            \
                                         MM_GROUP,                                               \
+                                        MM_PANELS,                                              \
                                         {first_##name##_1, first_##name##_2, first_##name##_3}, \
                                         {add_##name##_1, add_##name##_2, add_##name##_3},       \
                                         {NULL, NULL, NULL}}

@@ -9,21 +9,10 @@
  * Two bytes of a line, c0 + 256 c1, times a 16-bit scale are c0 sc + 256 (c1 sc) modulo 2^16; with what makes both
  * bytes 0 … 255 added in the same form, no byte carries into the other.
  */
-#include "kern/x86/matmul_avx512.h"
+#include "kern/x86/strip_k_avx512.h"
 
 #define RAISED 124
 #define PAIRS  8 /* of 16-bit sums in a block */
-
-/* A strip: one block, all unpacked. */
-typedef struct q2_block {
-    pack_line lines[8][8];
-    int32_t words[PAIRS][KERN_PANEL]; /* minima to multiply a pair of sums with */
-    float d[KERN_PANEL];
-    float dmin[KERN_PANEL];
-} q2_block;
-
-/* Where a block's operands lie: `from` is the type whose unit the block is, or this, if it is a q2_block. */
-#define STRIP GGUF_TYPE_COUNT
 
 MM_INLINE size_t unit_bytes(const gguf_type type)
 {
@@ -31,9 +20,9 @@ MM_INLINE size_t unit_bytes(const gguf_type type)
 }
 
 /* The scale of values 16 j … 16 j + 15 in both words of each lane. */
-MM_INLINE __m512i scale_words(const void *block, const gguf_type from, size_t j)
+MM_INLINE __m512i scale_words(const void *block, const gguf_type type, size_t j)
 {
-    if (from == GGUF_TYPE_Q2_K) {
+    if (type == GGUF_TYPE_Q2_K) {
         __m512i sc = _mm512_and_si512(mm_bytes_u(((const unit_q2_k *)block)->sc_m[j]), _mm512_set1_epi32(15));
         return _mm512_or_si512(sc, _mm512_slli_epi32(sc, 16));
     }
@@ -42,16 +31,13 @@ MM_INLINE __m512i scale_words(const void *block, const gguf_type from, size_t j)
 }
 
 /* Line r of values 32 s … 32 s + 31, times the scale words of its half of them, raised. */
-MM_INLINE __m512i block_line(const void *block, const gguf_type from, size_t s, const int r, __m512i sc,
+MM_INLINE __m512i block_line(const void *block, const gguf_type type, size_t s, const int r, __m512i sc,
                              __m512i up)
 {
     const unit_q3_k *u = block; /* the pairs of both types lie in the same place */
     const __m512i three = _mm512_set1_epi8(3);
-    if (from == STRIP) {
-        return mm_load(((const q2_block *)block)->lines[s][r]);
-    }
     __m512i codes = _mm512_and_si512(mm_shift(mm_load(u->pairs[s][r / 4]), -2 * (r % 4)), three);
-    if (from == GGUF_TYPE_Q2_K) {
+    if (type == GGUF_TYPE_Q2_K) {
         return _mm512_mullo_epi16(codes, sc);
     }
     codes = mm_or_and(codes, mm_shift(mm_load(u->bits[s]), 2 - r), _mm512_set1_epi8(4));
@@ -66,30 +52,19 @@ MM_INLINE __m512i raise_words(__m512i sc)
 }
 
 /* What the sums of values 32 s … 32 s + 15 and 32 s + 16 … 32 s + 31 are multiplied with. */
-MM_INLINE __m512i block_words(const void *block, const gguf_type from, const gguf_type type, size_t s)
+MM_INLINE __m512i block_words(const void *block, const gguf_type type, size_t s)
 {
     if (type == GGUF_TYPE_Q3_K) {
         return _mm512_set1_epi16(-RAISED);
-    }
-    if (from == STRIP) {
-        return mm_load(((const q2_block *)block)->words[s]);
     }
     __m512i low = _mm512_srli_epi32(mm_bytes_u(((const unit_q2_k *)block)->sc_m[2 * s]), 4);
     __m512i high = _mm512_srli_epi32(mm_bytes_u(((const unit_q2_k *)block)->sc_m[2 * s + 1]), 4);
     return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
 }
 
-MM_INLINE __m512 block_d(const void *block, const gguf_type from)
+MM_INLINE __m512 block_d(const void *block, const gguf_type type)
 {
-    return from == STRIP            ? _mm512_load_ps(((const q2_block *)block)->d)
-           : from == GGUF_TYPE_Q2_K ? mm_halves(((const unit_q2_k *)block)->d)
-                                    : mm_halves(((const unit_q3_k *)block)->d);
-}
-
-MM_INLINE __m512 block_dmin(const void *block, const gguf_type from)
-{
-    return from == STRIP ? _mm512_load_ps(((const q2_block *)block)->dmin)
-                         : mm_halves(((const unit_q2_k *)block)->dmin);
+    return mm_halves(type == GGUF_TYPE_Q2_K ? ((const unit_q2_k *)block)->d : ((const unit_q3_k *)block)->d);
 }
 
 /* One block of each of `panels` panels and the activations that meet it. */
@@ -99,20 +74,19 @@ typedef struct q2_work {
     size_t ahead;  /* how far behind a unit to fetch */
     /* of the first row; the row after a row lies 64 bytes, one d and sixteen sums on */
     const int8_t *q;
-    size_t run_bytes; /* from a run of 64 codes to the next one of the same row */
     const float *d;
     const int16_t *sums;
 } q2_work;
 
 /* out[panel][row]: the pairs of sums times the words. */
-MM_INLINE void pairs_dot(const q2_work *x, const gguf_type from, const gguf_type type, __m512i *out,
-                         const size_t rows, const size_t panels)
+MM_INLINE void pairs_dot(const q2_work *x, const gguf_type type, __m512i *out, const size_t rows,
+                         const size_t panels)
 {
     mm_zero_int(out, rows * panels);
     for (size_t s = 0; s < PAIRS; s++) {
         MM_UNROLL
         for (size_t p = 0; p < panels; p++) {
-            const __m512i words = block_words(x->block + p * x->stride, from, type, s);
+            const __m512i words = block_words(x->block + p * x->stride, type, s);
             MM_UNROLL
             for (size_t i = 0; i < rows; i++) {
                 out[p * rows + i] =
@@ -124,18 +98,15 @@ MM_INLINE void pairs_dot(const q2_work *x, const gguf_type from, const gguf_type
 }
 
 /* Lines 4 half … 4 half + 3 of values 32 s … 32 s + 31 into sum[chain][panel][row], line by line the next chain. */
-MM_INLINE void half_dot(const q2_work *x, const gguf_type from, size_t s, const int half, __m512i *sum,
+MM_INLINE void half_dot(const q2_work *x, const gguf_type type, size_t s, const int half, __m512i *sum,
                         const size_t rows, const size_t panels, const size_t chains)
 {
-    const int8_t *q = x->q + s / 2 * x->run_bytes + s % 2 * 32;
+    const int8_t *q = x->q + s / 2 * rows * KERN_ACT_RUN + s % 2 * 32;
     __m512i sc[MM_PANELS], up[MM_PANELS];
     MM_UNROLL
     for (size_t p = 0; p < panels; p++) {
-        sc[p] = up[p] = _mm512_setzero_si512();
-        if (from != STRIP) {
-            sc[p] = scale_words(x->block + p * x->stride, from, 2 * s + (size_t)half);
-            up[p] = raise_words(sc[p]);
-        }
+        sc[p] = scale_words(x->block + p * x->stride, type, 2 * s + (size_t)half);
+        up[p] = raise_words(sc[p]);
     }
     MM_UNROLL
     for (int r = 4 * half; r < 4 * half + 4; r++) {
@@ -143,7 +114,7 @@ MM_INLINE void half_dot(const q2_work *x, const gguf_type from, size_t s, const 
         __m512i line[MM_PANELS];
         MM_UNROLL
         for (size_t p = 0; p < panels; p++) {
-            line[p] = block_line(x->block + p * x->stride, from, s, r, sc[p], up[p]);
+            line[p] = block_line(x->block + p * x->stride, type, s, r, sc[p], up[p]);
         }
         MM_UNROLL
         for (size_t i = 0; i < rows; i++) {
@@ -159,7 +130,7 @@ MM_INLINE void half_dot(const q2_work *x, const gguf_type from, size_t s, const 
 
 /* The dot products of the block: sum[panel][row]. A vpdpbusd waits five cycles for the one before it in its chain:
  * few sums are made in several chains. */
-MM_INLINE void lines_dot(const q2_work *x, const gguf_type from, __m512i *sum, const size_t rows,
+MM_INLINE void lines_dot(const q2_work *x, const gguf_type type, __m512i *sum, const size_t rows,
                          const size_t panels)
 {
     const size_t chains = rows * panels <= 3 ? 4 : rows * panels <= 6 ? 2 : 1;
@@ -167,13 +138,13 @@ MM_INLINE void lines_dot(const q2_work *x, const gguf_type from, __m512i *sum, c
     mm_zero_int(part, chains * rows * panels);
     for (size_t s = 0; s < 8; s++) {
         MM_UNROLL
-        for (size_t p = 0; from != STRIP && p < panels; p++) {
-            mm_prefetch(x->block + p * x->stride + s * (unit_bytes(from) / 8), x->ahead,
-                        unit_bytes(from) / 8);
+        for (size_t p = 0; p < panels; p++) {
+            mm_prefetch(x->block + p * x->stride + s * (unit_bytes(type) / 8), x->ahead,
+                        unit_bytes(type) / 8);
         }
         MM_UNROLL
         for (int half = 0; half < 2; half++) {
-            half_dot(x, from, s, half, part, rows, panels, chains);
+            half_dot(x, type, s, half, part, rows, panels, chains);
         }
     }
     MM_UNROLL
@@ -186,15 +157,15 @@ MM_INLINE void lines_dot(const q2_work *x, const gguf_type from, __m512i *sum, c
     }
 }
 
-MM_INLINE void block_add(const q2_work *x, const gguf_type from, const gguf_type type, __m512 *acc,
-                         const size_t rows, const size_t panels)
+MM_INLINE void block_add(const q2_work *x, const gguf_type type, __m512 *acc, const size_t rows,
+                         const size_t panels)
 {
     __m512i sum[MM_TILE], pairs[MM_TILE];
-    lines_dot(x, from, sum, rows, panels);
-    pairs_dot(x, from, type, pairs, rows, panels);
+    lines_dot(x, type, sum, rows, panels);
+    pairs_dot(x, type, pairs, rows, panels);
     MM_UNROLL
     for (size_t p = 0; p < panels; p++) {
-        const __m512 d = block_d(x->block + p * x->stride, from);
+        const __m512 d = block_d(x->block + p * x->stride, type);
         MM_UNROLL
         for (size_t i = 0; i < rows; i++) {
             const size_t j = p * rows + i;
@@ -202,7 +173,7 @@ MM_INLINE void block_add(const q2_work *x, const gguf_type from, const gguf_type
             acc[j] =
                 _mm512_fmadd_ps(_mm512_cvtepi32_ps(isum), _mm512_mul_ps(_mm512_set1_ps(x->d[i]), d), acc[j]);
             if (type == GGUF_TYPE_Q2_K) {
-                const __m512 dmin = block_dmin(x->block + p * x->stride, from);
+                const __m512 dmin = mm_halves(((const unit_q2_k *)(x->block + p * x->stride))->dmin);
                 acc[j] = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(pairs[j]),
                                           _mm512_mul_ps(_mm512_set1_ps(x->d[i]), dmin), acc[j]);
             }
@@ -213,12 +184,12 @@ MM_INLINE void block_add(const q2_work *x, const gguf_type from, const gguf_type
 MM_INLINE void few(const uint8_t *panel, size_t panel_bytes, const kern_act *a, const gguf_type type,
                    __m512 *out, const size_t rows, const size_t panels)
 {
-    q2_work x = {panel, panel_bytes, 0, a->q, rows * KERN_ACT_RUN, a->d, a->sums};
+    q2_work x = {panel, panel_bytes, 0, a->q, a->d, a->sums};
     __m512 acc[MM_TILE];
     mm_zero(acc, rows * panels);
     for (size_t b = 0; b < a->n_blocks; b++, x.block += unit_bytes(type)) {
         x.ahead = mm_ahead(b * unit_bytes(type), unit_bytes(type), panel_bytes, panels);
-        block_add(&x, type, type, acc, rows, panels);
+        block_add(&x, type, acc, rows, panels);
         x.q += 4 * rows * KERN_ACT_RUN;
         x.d += rows;
         x.sums += 16 * rows;
@@ -226,51 +197,108 @@ MM_INLINE void few(const uint8_t *panel, size_t panel_bytes, const kern_act *a, 
     mm_copy(out, acc, rows * panels);
 }
 
-MM_INLINE void unpack(const uint8_t *panel, size_t at, size_t n, size_t ahead, const gguf_type type,
-                      q2_block *strip)
+/* Many rows. A strip: one block, all unpacked. */
+typedef struct q2_block {
+    line_pair pairs[32];
+    int32_t words[PAIRS][KERN_PANEL]; /* minima to multiply a pair of sums with */
+    float d[KERN_PANEL];
+    float dmin[KERN_PANEL];
+} q2_block;
+
+MM_INLINE void unpack(const uint8_t *unit, const gguf_type type, q2_block *strip)
 {
-    const uint8_t *unit = panel + at / 256 * unit_bytes(type);
-    (void)n;
     for (size_t s = 0; s < 8; s++) {
-        mm_prefetch(unit + s * (unit_bytes(type) / 8), ahead, unit_bytes(type) / 8);
         MM_UNROLL
         for (int half = 0; half < 2; half++) {
             const __m512i sc = scale_words(unit, type, 2 * s + (size_t)half);
             const __m512i up = raise_words(sc);
             MM_UNROLL
-            for (int r = 4 * half; r < 4 * half + 4; r++) {
-                _mm512_store_si512(strip->lines[s][r], block_line(unit, type, s, r, sc, up));
+            for (int r = 4 * half; r < 4 * half + 4; r += 2) {
+                __m512i line[2];
+                pair_of(block_line(unit, type, s, r, sc, up), block_line(unit, type, s, r + 1, sc, up), line);
+                _mm512_store_si512(strip->pairs[4 * s + (size_t)r / 2][0], line[0]);
+                _mm512_store_si512(strip->pairs[4 * s + (size_t)r / 2][1], line[1]);
             }
         }
         if (type == GGUF_TYPE_Q2_K) {
-            _mm512_store_si512(strip->words[s], block_words(unit, type, type, s));
+            _mm512_store_si512(strip->words[s], block_words(unit, type, s));
         }
     }
     _mm512_store_ps(strip->d, block_d(unit, type));
     if (type == GGUF_TYPE_Q2_K) {
-        _mm512_store_ps(strip->dmin, block_dmin(unit, type));
+        _mm512_store_ps(strip->dmin, mm_halves(((const unit_q2_k *)(const void *)unit)->dmin));
     }
 }
 
-MM_INLINE void add(const void *strips, size_t at, size_t n, const gguf_type type, const kern_act *a,
-                   size_t row, float *sums, const size_t panels)
+/* Half of -RAISED times the sum of the block's codes, of MM_GROUP rows: dword total_at(row). */
+MM_INLINE __m512i totals(const int16_t *sums)
 {
-    const size_t place = mm_place(row, a->n_blocks, at / 256);
-    (void)n;
-    const q2_work x = {strips,
-                       sizeof(q2_block),
-                       0,
-                       mm_codes(a, row, at / KERN_ACT_RUN),
-                       KERN_ACT_TILE * KERN_ACT_RUN,
-                       a->d + place,
-                       a->sums + 16 * place};
-    __m512 acc[MM_TILE];
+    const __m512i by = _mm512_set1_epi16(-RAISED / 2);
+    const __m512i a = _mm512_madd_epi16(mm_load(sums), by); /* eight dwords of rows 0 and 1 */
+    const __m512i b = _mm512_madd_epi16(mm_load(sums + 32), by);
+    __m512i v = _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+    v = _mm512_add_epi32(v, _mm512_shuffle_epi32(v, _MM_PERM_CDAB));
+    return _mm512_add_epi32(v, _mm512_shuffle_i32x4(v, v, _MM_PERM_CDAB));
+}
+
+/* The two dwords of each output added. */
+MM_INLINE __m512i pair_sum(__m512i a, __m512i b)
+{
+    const __m512 va = _mm512_castsi512_ps(a), vb = _mm512_castsi512_ps(b);
+    return _mm512_add_epi32(_mm512_castps_si512(_mm512_shuffle_ps(va, vb, _MM_SHUFFLE(2, 0, 2, 0))),
+                            _mm512_castps_si512(_mm512_shuffle_ps(va, vb, _MM_SHUFFLE(3, 1, 3, 1))));
+}
+
+MM_INLINE size_t total_at(size_t row)
+{
+    return row % 2 * 8 + row / 2 * 2;
+}
+
+MM_INLINE void add(const mm_chunk *c, const gguf_type type, float *sums, const size_t panels)
+{
+    const q2_block *strip = (const void *)c->strips;
+    const kern_act *a = c->a;
+    const size_t place = mm_place(c->r, a->n_blocks, c->at / 256);
+    const uint8_t *fetch = c->fetch;
+    _Alignas(64) int32_t start[KERN_PANEL]; /* of each of the two dwords of a sum */
+    _Alignas(64) group_codes q;
+    __m512i sum[PAIR_SUMS], dot[2][PAIR_SUMS];
+    _mm512_store_si512(start, totals(a->sums + 16 * place));
+    group_codes_make(q, c, false);
+    MM_UNROLL
+    for (size_t i = 0; i < MM_GROUP * panels; i++) {
+        dot[0][i] = dot[1][i] =
+            type == GGUF_TYPE_Q3_K ? mm_dword(start + total_at(i % MM_GROUP)) : _mm512_setzero_si512();
+    }
+    for (size_t s = 0; s < 8; s++) { /* not in the loop below, where gcc moves the sums about around it */
+        mm_fetch(c, &fetch, panels);
+    }
+    for (size_t s = 0; s < 8; s++) {
+        MM_UNROLL
+        for (size_t t = 0; t < 4; t++) {
+            pair_dot(dot, strip->pairs, sizeof *strip, 4 * s + t, q, false, panels);
+        }
+    }
+    MM_UNROLL
+    for (size_t i = 0; i < MM_GROUP * panels; i++) {
+        sum[i] = pair_sum(dot[0][i], dot[1][i]);
+    }
+    __m512 acc[PAIR_SUMS];
     mm_load_sums(acc, sums, MM_GROUP * panels);
-    block_add(&x, STRIP, type, acc, MM_GROUP, panels);
+    mm_add_scaled(acc, sum, a->d + place, strip->d, sizeof *strip, false, panels);
+    if (type == GGUF_TYPE_Q2_K) {
+        mm_zero_int(sum, MM_GROUP * panels);
+        for (size_t s = 0; s < PAIRS; s++) {
+            MM_UNROLL
+            for (size_t i = 0; i < MM_GROUP * panels; i++) {
+                const __m512i pair = mm_dword(a->sums + 16 * (place + i % MM_GROUP) + 2 * s);
+                sum[i] = _mm512_dpwssd_epi32(sum[i], mm_load(strip[i / MM_GROUP].words[s]), pair);
+            }
+        }
+        mm_add_scaled(acc, sum, a->d + place, strip->dmin, sizeof *strip, true, panels);
+    }
     mm_store_sums(sums, acc, MM_GROUP * panels);
 }
 
-#define Q2_PRODUCT(name, type) MM_TYPE(name, type, 256, sizeof(q2_block))
-
-Q2_PRODUCT(q2_k, GGUF_TYPE_Q2_K)
-Q2_PRODUCT(q3_k, GGUF_TYPE_Q3_K)
+MM_TYPE_256(q2_k, GGUF_TYPE_Q2_K, sizeof(q2_block), PAIR_PANELS)
+MM_TYPE_256(q3_k, GGUF_TYPE_Q3_K, sizeof(q2_block), PAIR_PANELS)

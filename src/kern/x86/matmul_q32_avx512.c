@@ -307,6 +307,7 @@ ADD_SHAPES(half_minimum, STRIP, GGUF_TYPE_Q4_1, GROUP / 2)
     static const mm_many many_##name = {.chunk = CHUNK,                                                 \
                                         .strip_bytes = CHUNK_BLOCKS * sizeof(q32_block),                \
                                         .group = GROUP,                                                 \
+                                        .panels = MM_PANELS,                                            \
                                         .first = ADDS(first_##name),                                    \
                                         .add = ADDS(add_##strips),                                      \
                                         .half = ADDS(half_##strips)};                                   \

@@ -114,16 +114,15 @@ static void run_many(const kern_matrix *w, const kern_act *a, size_t n0, size_t 
     rows = rows < KERN_ACT_TILE ? KERN_ACT_TILE : rows > RUN_ROWS ? RUN_ROWS : rows;
     const size_t runs = (a->m + rows - 1) / rows; /* of much the same length */
     rows = ((a->m + runs - 1) / runs + KERN_ACT_TILE - 1) / KERN_ACT_TILE * KERN_ACT_TILE;
-    assert(MM_PANELS * many->strip_bytes <= STRIP_BYTES);
+    assert(many->panels * many->strip_bytes <= STRIP_BYTES);
     for (size_t r = 0; r < a->m; r += rows) {
         const size_t end = a->m - r < rows ? a->m : r + rows;
         for (size_t n = n0; n < n1;) {
             const size_t left = (n1 - n + KERN_PANEL - 1) / KERN_PANEL;
             panels p = {.panel_bytes = kern_packed_panel_bytes(w->type, w->k)};
             p.first = (const uint8_t *)w->packed + n / KERN_PANEL * p.panel_bytes;
-            p.n = left == 4          ? 2
-                  : left < MM_PANELS ? left
-                                     : MM_PANELS; /* two and two are faster than three and one */
+            /* two and two are faster than three and one */
+            p.n = left == 4 ? 2 : left < many->panels ? left : many->panels;
             const size_t outputs = n1 - n - (p.n - 1) * KERN_PANEL; /* from the last panel on */
             p.last = (__mmask16)(outputs < KERN_PANEL ? (1u << outputs) - 1 : 0xFFFFu);
             panels_many(&p, a, r, end, y + n, y_stride, many);
