@@ -66,7 +66,7 @@ static void panels_many(const panels *p, const kern_act *a, size_t r0, size_t r1
     _Alignas(64) uint8_t strips[STRIP_BYTES];
     _Alignas(64) int32_t scratch[RUN_ROWS * MM_SCRATCH];
     const size_t groups = (r1 - r0 + many->group - 1) / many->group;
-    const size_t k = a->k > 0 ? a->k : 1; /* to divide by */
+    const size_t k = a->k > 0 ? a->k : 1; /* to divide by: k = 0 is one empty chunk, which leaves zeros */
     const size_t chunk_bytes = p->panel_bytes * many->chunk / k;
     const size_t steps = groups * (many->chunk / 32);
     mm_chunk c = {.panel = p->first,
@@ -82,7 +82,7 @@ static void panels_many(const panels *p, const kern_act *a, size_t r0, size_t r1
     size_t offset = 0;
     do {
         c.n = a->k - c.at < many->chunk ? a->k - c.at : many->chunk;
-        c.ahead = mm_ahead(offset, chunk_bytes, p->panel_bytes, p->n);
+        c.ahead = chunk_bytes > 0 ? mm_ahead(offset, chunk_bytes, p->panel_bytes, p->n) : 0;
         c.fetch = p->first + offset + c.ahead;
         c.fetch_lines = (chunk_bytes + 64 * steps - 1) / (64 * steps);
         const uint8_t *fetch_end = c.fetch + chunk_bytes;

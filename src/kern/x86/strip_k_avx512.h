@@ -49,9 +49,9 @@ typedef pack_line line_pair[2]; /* A, B */
     MM_ADD_256(name, type, strip_bytes_, most, 2)                                                        \
     MM_ADD_256(name, type, strip_bytes_, most, 3)                                                        \
     static const mm_many many_##name = {.chunk = 256,                                                    \
-                                        .strip_bytes = strip_bytes_,                                     \
+                                        .strip_bytes = (strip_bytes_),                                   \
                                         .group = MM_GROUP,                                               \
-                                        .panels = most,                                                  \
+                                        .panels = (most),                                                \
                                         .first = {first_##name##_1, first_##name##_2, first_##name##_3}, \
                                         .add = {add_##name##_1, add_##name##_2, add_##name##_3}};        \
     MM_PRODUCT(name)
