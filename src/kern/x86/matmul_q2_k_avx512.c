@@ -259,7 +259,7 @@ MM_INLINE void add(const mm_chunk *c, const gguf_type type, float *sums, const s
     const q2_block *strip = (const void *)c->strips;
     const kern_act *a = c->a;
     const size_t place = mm_place(c->r, a->n_blocks, c->at / 256);
-    const uint8_t *fetch = c->fetch;
+    uintptr_t fetch = c->fetch;
     _Alignas(64) int32_t start[KERN_PANEL]; /* of each of the two dwords of a sum */
     _Alignas(64) group_codes q;
     __m512i sum[PAIR_SUMS], dot[2][PAIR_SUMS];

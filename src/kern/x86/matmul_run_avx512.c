@@ -66,8 +66,7 @@ static void panels_many(const panels *p, const kern_act *a, size_t r0, size_t r1
     _Alignas(64) uint8_t strips[STRIP_BYTES];
     _Alignas(64) int32_t scratch[RUN_ROWS * MM_SCRATCH];
     const size_t groups = (r1 - r0 + many->group - 1) / many->group;
-    const size_t k = a->k > 0 ? a->k : 1; /* to divide by */
-    const size_t chunk_bytes = p->panel_bytes * many->chunk / k;
+    const size_t chunk_bytes = p->panel_bytes * many->chunk / a->k;
     const size_t steps = groups * (many->chunk / 32);
     mm_chunk c = {.panel = p->first,
                   .panel_bytes = p->panel_bytes,
@@ -80,14 +79,14 @@ static void panels_many(const panels *p, const kern_act *a, size_t r0, size_t r1
         _mm512_store_ps(acc + i, _mm512_setzero_ps());
     }
     size_t offset = 0;
-    do {
+    for (; c.at < a->k; c.at += c.n, offset += chunk_bytes) {
         c.n = a->k - c.at < many->chunk ? a->k - c.at : many->chunk;
         c.ahead = mm_ahead(offset, chunk_bytes, p->panel_bytes, p->n);
-        c.fetch = p->first + offset + c.ahead;
+        c.fetch = (uintptr_t)p->first + offset + c.ahead;
         c.fetch_lines = (chunk_bytes + 64 * steps - 1) / (64 * steps);
-        const uint8_t *fetch_end = c.fetch + chunk_bytes;
+        const uintptr_t fetch_end = c.fetch + chunk_bytes;
         const bool last = c.at + c.n == a->k;
-        const size_t j0 = many->group * c.at / k, j1 = many->group * (c.at + c.n) / k;
+        const size_t j0 = many->group * c.at / a->k, j1 = many->group * (c.at + c.n) / a->k;
         for (size_t g = 0; g < groups; g++) {
             const row_group w = group_of(p, many, g, r0, r1, acc);
             c.r = w.r;
@@ -101,16 +100,14 @@ static void panels_many(const panels *p, const kern_act *a, size_t r0, size_t r1
                 store_rows(p, &w, y, y_stride);
             }
         }
-        c.at += c.n;
-        offset += chunk_bytes;
-    } while (c.at < a->k);
+    }
 }
 
 static void run_many(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y, size_t y_stride,
                      const mm_many *many)
 {
     const size_t row_bytes = a->n_runs > 0 ? a->n_runs * KERN_ACT_RUN : a->k * sizeof(float);
-    size_t rows = row_bytes > 0 ? RUN_BYTES / row_bytes / KERN_ACT_TILE * KERN_ACT_TILE : RUN_ROWS;
+    size_t rows = RUN_BYTES / row_bytes / KERN_ACT_TILE * KERN_ACT_TILE;
     rows = rows < KERN_ACT_TILE ? KERN_ACT_TILE : rows > RUN_ROWS ? RUN_ROWS : rows;
     const size_t runs = (a->m + rows - 1) / rows; /* of much the same length */
     rows = ((a->m + runs - 1) / runs + KERN_ACT_TILE - 1) / KERN_ACT_TILE * KERN_ACT_TILE;
@@ -134,7 +131,7 @@ static void run_many(const kern_matrix *w, const kern_act *a, size_t n0, size_t 
 void mm_run_avx512(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y, size_t y_stride,
                    const mm_few few[MM_FEW_ROWS], const mm_many *many)
 {
-    assert(n0 % KERN_PANEL == 0 || n0 >= n1);
+    assert(a->k > 0 && (n0 % KERN_PANEL == 0 || n0 >= n1));
     if (a->m > MM_FEW_ROWS) {
         run_many(w, a, n0, n1, y, y_stride, many);
         return;
