@@ -257,11 +257,11 @@ MM_INLINE void weigh_block(const attn_part *v, size_t v_dim, size_t d, const flo
         for (size_t i = 0; i < n; i++) {
             pj[i] = _mm256_broadcast_ss(p + i * KERN_ATTN_P_PITCH + j);
         }
-        if (d / LANES % 4 == 0) {
-            value_fetch(v->ahead, v_dim, j, d, type);
-        }
         MM_UNROLL
         for (size_t x = 0; x < n_v; x++) {
+            if ((d / LANES + x) % 4 == 0) {
+                value_fetch(v->ahead, v_dim, j, d + LANES * x, type);
+            }
             __m256 row = value_load(v->at, v_dim, j, d + LANES * x, LANES, type);
             MM_UNROLL
             for (size_t i = 0; i < n; i++) {
