@@ -173,7 +173,8 @@ MM_INLINE void block_add(const q2_work *x, const gguf_type type, __m512 *acc, co
             acc[j] =
                 _mm512_fmadd_ps(_mm512_cvtepi32_ps(isum), _mm512_mul_ps(_mm512_set1_ps(x->d[i]), d), acc[j]);
             if (type == GGUF_TYPE_Q2_K) {
-                const __m512 dmin = mm_halves(((const unit_q2_k *)(x->block + p * x->stride))->dmin);
+                const __m512 dmin =
+                    mm_halves(((const unit_q2_k *)(const void *)(x->block + p * x->stride))->dmin);
                 acc[j] = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(pairs[j]),
                                           _mm512_mul_ps(_mm512_set1_ps(x->d[i]), dmin), acc[j]);
             }
