@@ -117,7 +117,7 @@ typedef struct mm_chunk {
 /* Adds the products of a chunk and a group of rows to acc, [panel][row][16]. */
 typedef void (*mm_add_fn)(const mm_chunk *c, float *acc);
 
-/* How a format meets many rows; functions are for 1 … MM_PANELS panels. */
+/* How a format meets many rows; there are functions for 1 … `panels` panels. */
 typedef struct mm_many {
     size_t chunk;               /* values of k in a strip, a multiple of 64 and of the block */
     size_t strip_bytes;         /* of one panel, a multiple of 64 */

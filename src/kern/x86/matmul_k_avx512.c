@@ -536,7 +536,7 @@ MM_INLINE void add(const mm_chunk *c, const gguf_type type, float *sums, const s
     }
 }
 
-MM_TYPE_256(q4_k, GGUF_TYPE_Q4_K, sizeof(k_strip), PAIR_PANELS)
-MM_TYPE_256(q5_k, GGUF_TYPE_Q5_K, sizeof(k_strip), PAIR_PANELS)
-MM_TYPE_256(q6_k, GGUF_TYPE_Q6_K, sizeof(k_strip), PAIR_PANELS)
-MM_TYPE_256(iq4_xs, GGUF_TYPE_IQ4_XS, sizeof(iq4_strip), MM_PANELS)
+MM_TYPE_256(q4_k, GGUF_TYPE_Q4_K, sizeof(k_strip), 2)
+MM_TYPE_256(q5_k, GGUF_TYPE_Q5_K, sizeof(k_strip), 2)
+MM_TYPE_256(q6_k, GGUF_TYPE_Q6_K, sizeof(k_strip), 2)
+MM_TYPE_256(iq4_xs, GGUF_TYPE_IQ4_XS, sizeof(iq4_strip), 3)

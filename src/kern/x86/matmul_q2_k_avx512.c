@@ -301,5 +301,5 @@ MM_INLINE void add(const mm_chunk *c, const gguf_type type, float *sums, const s
     mm_store_sums(sums, acc, MM_GROUP * panels);
 }
 
-MM_TYPE_256(q2_k, GGUF_TYPE_Q2_K, sizeof(q2_block), PAIR_PANELS)
-MM_TYPE_256(q3_k, GGUF_TYPE_Q3_K, sizeof(q2_block), PAIR_PANELS)
+MM_TYPE_256(q2_k, GGUF_TYPE_Q2_K, sizeof(q2_block), 2)
+MM_TYPE_256(q3_k, GGUF_TYPE_Q3_K, sizeof(q2_block), 2)
