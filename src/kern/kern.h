@@ -36,7 +36,7 @@ typedef enum kern_set {
 } kern_set;
 
 /*
- * A weight matrix: n rows (outputs) of k values (inputs), neither 0. data is as it lies in the file; packed as kern/pack.h
+ * A weight matrix: n rows (outputs) of k > 0 values (inputs). data is as it lies in the file; packed as kern/pack.h
  * lays it out, which a table's product wants where wants_packed says so; the other one may be NULL.
  */
 typedef struct kern_matrix {

@@ -189,7 +189,8 @@ static void test_same_bits(void **state)
 }
 
 /* More activation bytes than a set takes at once (AMX: 1 MiB), and groups of panels that follow each other, a larger
- * one after a smaller one; many rows of whole lines of y, which AMX writes past the caches. */
+ * one after a smaller one; many rows of whole lines of y, which AMX writes past the caches; four panels, which AVX-512
+ * takes two by two, and half a group of rows. */
 static void test_many_rows(void **state)
 {
     (void)state;
@@ -200,6 +201,8 @@ static void test_many_rows(void **state)
         s = (shape){.type = mm_types[i], .n = 32, .k = 256, .m = 150, .side = GUARD_START};
         shape_check(&s, &rng);
         s = (shape){.type = mm_types[i], .n = 35, .k = 256, .m = 520, .side = GUARD_END};
+        shape_check(&s, &rng);
+        s = (shape){.type = mm_types[i], .n = 61, .k = 512, .m = 44, .side = GUARD_END};
         shape_check(&s, &rng);
     }
 }

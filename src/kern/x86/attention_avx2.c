@@ -4,20 +4,15 @@
  * or V is loaded once; four heads take half of a page, or two vectors of V, at a time.
  */
 #include "kern/attn_walk.h"
+#include "kern/x86/attn_fetch.h"
 #include "kern/x86/avx2.h"
 #include "kern/x86/fmath_avx2.h"
 #include "kern/x86/unroll.h"
 #include "kern/x86/vec_avx2.h"
 
 #define LANES     8
-#define LINE      64
 #define BLOCK     4 /* query heads */
 #define PAGE_VECS (KV_PAGE_TOKENS / LANES)
-
-MM_INLINE void fetch(const unsigned char *p)
-{
-    _mm_prefetch((const char *)p, _MM_HINT_T1);
-}
 
 MM_INLINE __m256 halves_load(const unsigned char *p, kv_type type)
 {
@@ -126,19 +121,6 @@ void attn_turn_avx2(float *v, const float *k, size_t v_dim)
     for (; d < v_dim; d++) {
         for (size_t j = 0; j < KV_PAGE_TOKENS; j++) {
             v[j * v_dim + d] = k[d * KV_PAGE_TOKENS + j];
-        }
-    }
-}
-
-/* Row d of K is read: the row `ahead` of it is fetched, of codes every second one, which is a line. */
-MM_INLINE void key_fetch(const unsigned char *ahead, size_t k_dim, size_t d, const kv_type type)
-{
-    if (type == KV_F16 || type == KV_BF16) {
-        fetch(ahead + d * LINE);
-    } else if (type == KV_Q8_0) {
-        fetch(ahead + kv_q8_scale_bytes(k_dim) + d * KV_PAGE_TOKENS);
-        if (d % KV_BLOCK == 0) {
-            fetch(ahead + d * 2);
         }
     }
 }
@@ -257,16 +239,6 @@ MM_INLINE __m256 value_load(const unsigned char *v, size_t v_dim, size_t j, size
     return codes_widen(_mm_cvtsi64_si128((long long)codes), _mm256_set1_ps(_cvtsh_ss(scale)));
 }
 
-/* Dimensions d … d + 31 of position j of V are read. */
-MM_INLINE void value_fetch(const unsigned char *ahead, size_t v_dim, size_t j, size_t d, const kv_type type)
-{
-    if (type == KV_F16 || type == KV_BF16) {
-        fetch(ahead + 2 * (j * v_dim + d));
-    } else if (type == KV_Q8_0) {
-        fetch(ahead + kv_q8_scale_bytes(v_dim) + j * v_dim + d);
-    }
-}
-
 /* o += p[j] V[j] for n_v vectors of dimensions, from d on, of n query heads (n, n_v and type are constants). */
 MM_INLINE void weigh_block(const attn_part *v, size_t v_dim, size_t d, const float *p, float *o, size_t j0,
                            size_t j1, const kv_type type, const size_t n, const size_t n_v)
@@ -285,11 +257,11 @@ MM_INLINE void weigh_block(const attn_part *v, size_t v_dim, size_t d, const flo
         for (size_t i = 0; i < n; i++) {
             pj[i] = _mm256_broadcast_ss(p + i * KERN_ATTN_P_PITCH + j);
         }
-        if (d / LANES % 4 == 0) {
-            value_fetch(v->ahead, v_dim, j, d, type);
-        }
         MM_UNROLL
         for (size_t x = 0; x < n_v; x++) {
+            if ((d / LANES + x) % 4 == 0) {
+                value_fetch(v->ahead, v_dim, j, d + LANES * x, type);
+            }
             __m256 row = value_load(v->at, v_dim, j, d + LANES * x, LANES, type);
             MM_UNROLL
             for (size_t i = 0; i < n; i++) {

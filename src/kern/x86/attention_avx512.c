@@ -7,20 +7,15 @@
 #include <string.h>
 
 #include "kern/attn_walk.h"
+#include "kern/x86/attn_fetch.h"
 #include "kern/x86/avx2.h"
 #include "kern/x86/avx512.h"
 #include "kern/x86/fmath_avx512.h"
 #include "kern/x86/unroll.h"
 
 #define LANES 16
-#define LINE  64
 #define BLOCK 8 /* query heads */
 #define PAIR  4 /* query heads at most for two pages at once */
-
-MM_INLINE void fetch(const unsigned char *p)
-{
-    _mm_prefetch((const char *)p, _MM_HINT_T1);
-}
 
 MM_INLINE __m512 halves_wide(__m256i h, kv_type type)
 {
@@ -102,29 +97,6 @@ static void code_values(float *out, const unsigned char *from, size_t dim, const
             _mm512_storeu_ps(out, _mm512_mul_ps(codes_load(codes), scale));
             _mm512_storeu_ps(out + LANES, _mm512_mul_ps(codes_load(codes + LANES), scale));
         }
-    }
-}
-
-/* Row d of K is read: the row `ahead` of it is fetched, of codes every second one, which is a line. */
-MM_INLINE void key_fetch(const unsigned char *ahead, size_t k_dim, size_t d, const kv_type type)
-{
-    if (type == KV_F16 || type == KV_BF16) {
-        fetch(ahead + d * LINE);
-    } else if (type == KV_Q8_0) {
-        fetch(ahead + kv_q8_scale_bytes(k_dim) + d * KV_PAGE_TOKENS);
-        if (d % KV_BLOCK == 0) {
-            fetch(ahead + d * 2);
-        }
-    }
-}
-
-/* The same for dimensions d … d + 31 of position j of V. */
-MM_INLINE void value_fetch(const unsigned char *ahead, size_t v_dim, size_t j, size_t d, const kv_type type)
-{
-    if (type == KV_F16 || type == KV_BF16) {
-        fetch(ahead + 2 * (j * v_dim + d));
-    } else if (type == KV_Q8_0) {
-        fetch(ahead + kv_q8_scale_bytes(v_dim) + j * v_dim + d);
     }
 }
 
@@ -389,8 +361,8 @@ MM_INLINE __mmask16 seen(size_t first, size_t last, size_t j)
     return w16_mask(after) & (__mmask16)~w16_mask(before);
 }
 
-/* exp of -87 <= x <= 0 or NaN in these lanes, +0 in the others, which may hold anything: w16_exp, whose two exact scalings are one where no
- * result is denormal. */
+/* exp of -87 <= x <= 0 or NaN in these lanes, +0 in the others, which may hold anything: w16_exp, whose two exact
+ * scalings are one where no result is denormal. */
 MM_INLINE __m512 exp_below(__mmask16 lanes, __m512 x)
 {
     const __m512 round = _mm512_set1_ps(FM_ROUND);

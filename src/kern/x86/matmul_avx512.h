@@ -108,15 +108,16 @@ typedef struct mm_chunk {
     int32_t
         *scratch; /* MM_SCRATCH words for each of them, rounded up to whole tiles: what else `first` leaves */
     /* What to fetch meanwhile: of every panel, for each 32 values of k that a group meets, this many lines of 64
-     * bytes. Spread over the work like this they come for nothing; all at once they wait for each other. */
-    const uint8_t *fetch;
+     * bytes. Spread over the work like this they come for nothing; all at once they wait for each other. No pointer:
+     * it may lie outside the matrix. */
+    uintptr_t fetch;
     size_t fetch_lines;
 } mm_chunk;
 
 /* Adds the products of a chunk and a group of rows to acc, [panel][row][16]. */
 typedef void (*mm_add_fn)(const mm_chunk *c, float *acc);
 
-/* How a format meets many rows; functions are for 1 … MM_PANELS panels. */
+/* How a format meets many rows; there are functions for 1 … `panels` panels. */
 typedef struct mm_many {
     size_t chunk;               /* values of k in a strip, a multiple of 64 and of the block */
     size_t strip_bytes;         /* of one panel, a multiple of 64 */
@@ -188,12 +189,12 @@ void mm_run_avx512(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1
                    const mm_few few[MM_FEW_ROWS], const mm_many *many);
 
 /* Fetches a group's share for 32 values of k from *fetch on. */
-MM_INLINE void mm_fetch(const mm_chunk *c, const uint8_t **fetch, const size_t panels)
+MM_INLINE void mm_fetch(const mm_chunk *c, uintptr_t *fetch, const size_t panels)
 {
     for (size_t i = 0; i < c->fetch_lines; i++, *fetch += 64) {
         MM_UNROLL
         for (size_t p = 0; p < panels; p++) {
-            _mm_prefetch((const char *)((uintptr_t)*fetch + p * c->panel_bytes), _MM_HINT_T1);
+            _mm_prefetch((const char *)(*fetch + p * c->panel_bytes), _MM_HINT_T1);
         }
     }
 }

@@ -411,7 +411,7 @@ MM_INLINE void add_packed(const mm_chunk *c, const gguf_type type, float *sums, 
     const k_strip *strip = (const void *)c->strips;
     const kern_act *a = c->a;
     const size_t place = mm_place(c->r, a->n_blocks, c->at / 256);
-    const uint8_t *fetch = c->fetch;
+    uintptr_t fetch = c->fetch;
     const bool raised = offset_of(type) != 0;
     _Alignas(64) group_codes q;
     _Alignas(64) int32_t pairs[KERN_PANEL];
@@ -480,7 +480,7 @@ MM_INLINE void add_iq4(const mm_chunk *c, float *sums, const size_t panels)
     const iq4_strip *strip = (const void *)c->strips;
     const kern_act *a = c->a;
     const size_t place = mm_place(c->r, a->n_blocks, c->at / 256);
-    const uint8_t *fetch = c->fetch;
+    uintptr_t fetch = c->fetch;
     _Alignas(64) int32_t start[MM_GROUP][8];
     MM_UNROLL
     for (size_t i = 0; i < MM_GROUP / 2; i++) {
@@ -536,7 +536,7 @@ MM_INLINE void add(const mm_chunk *c, const gguf_type type, float *sums, const s
     }
 }
 
-MM_TYPE_256(q4_k, GGUF_TYPE_Q4_K, sizeof(k_strip), PAIR_PANELS)
-MM_TYPE_256(q5_k, GGUF_TYPE_Q5_K, sizeof(k_strip), PAIR_PANELS)
-MM_TYPE_256(q6_k, GGUF_TYPE_Q6_K, sizeof(k_strip), PAIR_PANELS)
-MM_TYPE_256(iq4_xs, GGUF_TYPE_IQ4_XS, sizeof(iq4_strip), MM_PANELS)
+MM_TYPE_256(q4_k, GGUF_TYPE_Q4_K, sizeof(k_strip), 2)
+MM_TYPE_256(q5_k, GGUF_TYPE_Q5_K, sizeof(k_strip), 2)
+MM_TYPE_256(q6_k, GGUF_TYPE_Q6_K, sizeof(k_strip), 2)
+MM_TYPE_256(iq4_xs, GGUF_TYPE_IQ4_XS, sizeof(iq4_strip), 3)

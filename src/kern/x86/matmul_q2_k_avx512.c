@@ -173,7 +173,8 @@ MM_INLINE void block_add(const q2_work *x, const gguf_type type, __m512 *acc, co
             acc[j] =
                 _mm512_fmadd_ps(_mm512_cvtepi32_ps(isum), _mm512_mul_ps(_mm512_set1_ps(x->d[i]), d), acc[j]);
             if (type == GGUF_TYPE_Q2_K) {
-                const __m512 dmin = mm_halves(((const unit_q2_k *)(x->block + p * x->stride))->dmin);
+                const __m512 dmin =
+                    mm_halves(((const unit_q2_k *)(const void *)(x->block + p * x->stride))->dmin);
                 acc[j] = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(pairs[j]),
                                           _mm512_mul_ps(_mm512_set1_ps(x->d[i]), dmin), acc[j]);
             }
@@ -259,7 +260,7 @@ MM_INLINE void add(const mm_chunk *c, const gguf_type type, float *sums, const s
     const q2_block *strip = (const void *)c->strips;
     const kern_act *a = c->a;
     const size_t place = mm_place(c->r, a->n_blocks, c->at / 256);
-    const uint8_t *fetch = c->fetch;
+    uintptr_t fetch = c->fetch;
     _Alignas(64) int32_t start[KERN_PANEL]; /* of each of the two dwords of a sum */
     _Alignas(64) group_codes q;
     __m512i sum[PAIR_SUMS], dot[2][PAIR_SUMS];
@@ -300,5 +301,5 @@ MM_INLINE void add(const mm_chunk *c, const gguf_type type, float *sums, const s
     mm_store_sums(sums, acc, MM_GROUP * panels);
 }
 
-MM_TYPE_256(q2_k, GGUF_TYPE_Q2_K, sizeof(q2_block), PAIR_PANELS)
-MM_TYPE_256(q3_k, GGUF_TYPE_Q3_K, sizeof(q2_block), PAIR_PANELS)
+MM_TYPE_256(q2_k, GGUF_TYPE_Q2_K, sizeof(q2_block), 2)
+MM_TYPE_256(q3_k, GGUF_TYPE_Q3_K, sizeof(q2_block), 2)

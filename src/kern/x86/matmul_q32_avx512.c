@@ -264,7 +264,7 @@ MM_INLINE void add(const mm_chunk *c, const gguf_type from, const gguf_type type
                   .d = c->a->d + place,
                   .total = c->a->totals + place,
                   .start = starts_at(c, c->r)};
-    const uint8_t *fetch = c->fetch;
+    uintptr_t fetch = c->fetch;
     for (size_t r = c->r0; from != STRIP && offset_of(type) != 0.0f && r < c->r1; r += KERN_ACT_TILE) {
         starts_make(starts_at(c, r), c->a->totals + mm_place(r, c->a->n_blocks, c->at / 32),
                     c->n / 32 * KERN_ACT_TILE, type);

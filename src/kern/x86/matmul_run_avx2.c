@@ -1,6 +1,8 @@
 /*
  * The walk of the AVX2 products over runs of rows, segments of k, panels, chunks and groups of rows.
  */
+#include <assert.h>
+
 #include "kern/x86/matmul_avx2.h"
 #include "kern/x86/vec_avx2.h"
 
@@ -171,6 +173,7 @@ static size_t segment_of(const mm_format *f, size_t rows)
 void mm_run(const mm_format *f, const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y,
             size_t y_stride)
 {
+    assert(a->k > 0);
     const size_t k_padded = (a->k + f->unit_values - 1) / f->unit_values * f->unit_values;
     const size_t panel_bytes = k_padded / f->unit_values * f->unit_bytes;
     const size_t run = f->extra == MM_FLOATS ? EXTRAS / MM_CHUNK : RUN_ROWS;

@@ -80,12 +80,12 @@ static void panels_many(const panels *p, const kern_act *a, size_t r0, size_t r1
         _mm512_store_ps(acc + i, _mm512_setzero_ps());
     }
     size_t offset = 0;
-    while (c.at < a->k) {
+    for (; c.at < a->k; c.at += c.n, offset += chunk_bytes) {
         c.n = a->k - c.at < many->chunk ? a->k - c.at : many->chunk;
         c.ahead = mm_ahead(offset, chunk_bytes, p->panel_bytes, p->n);
-        c.fetch = p->first + offset + c.ahead;
+        c.fetch = (uintptr_t)p->first + offset + c.ahead;
         c.fetch_lines = (chunk_bytes + 64 * steps - 1) / (64 * steps);
-        const uint8_t *fetch_end = c.fetch + chunk_bytes;
+        const uintptr_t fetch_end = c.fetch + chunk_bytes;
         const bool last = c.at + c.n == a->k;
         const size_t j0 = many->group * c.at / a->k, j1 = many->group * (c.at + c.n) / a->k;
         for (size_t g = 0; g < groups; g++) {
@@ -101,8 +101,6 @@ static void panels_many(const panels *p, const kern_act *a, size_t r0, size_t r1
                 store_rows(p, &w, y, y_stride);
             }
         }
-        c.at += c.n;
-        offset += chunk_bytes;
     }
 }
 
@@ -134,7 +132,7 @@ static void run_many(const kern_matrix *w, const kern_act *a, size_t n0, size_t 
 void mm_run_avx512(const kern_matrix *w, const kern_act *a, size_t n0, size_t n1, float *y, size_t y_stride,
                    const mm_few few[MM_FEW_ROWS], const mm_many *many)
 {
-    assert(n0 % KERN_PANEL == 0 || n0 >= n1);
+    assert(a->k > 0 && (n0 % KERN_PANEL == 0 || n0 >= n1));
     if (a->m > MM_FEW_ROWS) {
         run_many(w, a, n0, n1, y, y_stride, many);
         return;

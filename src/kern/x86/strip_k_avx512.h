@@ -22,13 +22,11 @@
 typedef pack_line line_pair[2]; /* A, B */
 
 /* matmul_avx512_<name> of a type with blocks of 256, block by block, from few as above, unpack(unit, type, strip) and
- * add(chunk, type, sums, panels) for MM_GROUP rows; `most` panels side by side. */
-#define MM_ADD_256(name, type, strip_bytes, most, panels)                                \
+ * add(chunk, type, sums, panels) for MM_GROUP rows; `most` panels side by side, 2 or 3. */
+#define MM_ADD_256(name, type, strip_bytes, panels)                                      \
     static void add_##name##_##panels(const mm_chunk *c, float *acc)                     \
     {                                                                                    \
-        if ((panels) <= (most)) {                                                        \
-            add(c, type, acc, panels);                                                   \
-        }                                                                                \
+        add(c, type, acc, panels);                                                       \
     }                                                                                    \
     static void first_##name##_##panels(const mm_chunk *c, float *acc)                   \
     {                                                                                    \
@@ -38,22 +36,28 @@ typedef pack_line line_pair[2]; /* A, B */
         }                                                                                \
         add_##name##_##panels(c, acc);                                                   \
     }
-#define MM_TYPE_256(name, type, strip_bytes_, most)                                                      \
-    MM_INLINE void few_##name(const uint8_t *panel, size_t panel_bytes, const kern_act *a, __m512 *out,  \
-                              const size_t rows, const size_t panels)                                    \
-    {                                                                                                    \
-        few(panel, panel_bytes, a, type, out, rows, panels);                                             \
-    }                                                                                                    \
-    MM_FEW(name);                                                                                        \
-    MM_ADD_256(name, type, strip_bytes_, most, 1)                                                        \
-    MM_ADD_256(name, type, strip_bytes_, most, 2)                                                        \
-    MM_ADD_256(name, type, strip_bytes_, most, 3)                                                        \
-    static const mm_many many_##name = {.chunk = 256,                                                    \
-                                        .strip_bytes = (strip_bytes_),                                   \
-                                        .group = MM_GROUP,                                               \
-                                        .panels = (most),                                                \
-                                        .first = {first_##name##_1, first_##name##_2, first_##name##_3}, \
-                                        .add = {add_##name##_1, add_##name##_2, add_##name##_3}};        \
+#define MM_ADDS_256_2(name, type, strip_bytes) \
+    MM_ADD_256(name, type, strip_bytes, 1)     \
+    MM_ADD_256(name, type, strip_bytes, 2)
+#define MM_ADDS_256_3(name, type, strip_bytes) \
+    MM_ADDS_256_2(name, type, strip_bytes)     \
+    MM_ADD_256(name, type, strip_bytes, 3)
+#define MM_NAMES_256_2(name) name##_1, name##_2
+#define MM_NAMES_256_3(name) MM_NAMES_256_2(name), name##_3
+#define MM_TYPE_256(name, type, strip_bytes_, most)                                                     \
+    MM_INLINE void few_##name(const uint8_t *panel, size_t panel_bytes, const kern_act *a, __m512 *out, \
+                              const size_t rows, const size_t panels)                                   \
+    {                                                                                                   \
+        few(panel, panel_bytes, a, type, out, rows, panels);                                            \
+    }                                                                                                   \
+    MM_FEW(name);                                                                                       \
+    MM_ADDS_256_##most(name, type, strip_bytes_) static const mm_many many_##name = {                   \
+        .chunk = 256,                                                                                   \
+        .strip_bytes = (strip_bytes_),                                                                  \
+        .group = MM_GROUP,                                                                              \
+        .panels = (most),                                                                               \
+        .first = {MM_NAMES_256_##most(first_##name)},                                                   \
+        .add = {MM_NAMES_256_##most(add_##name)}};                                                      \
     MM_PRODUCT(name)
 
 /* The eight codes of MM_GROUP rows that meet a line. */
