@@ -47,6 +47,7 @@ typedef enum control {
     CONTROL_WRITES,   /* errno of what changes a regular file or a folder */
     CONTROL_READS,    /* errno of reads from a file that was opened relative to a folder */
     CONTROL_CLOCK_NS, /* what is added to CLOCK_REALTIME, signed */
+    CONTROL_READ_NS,  /* how long each of those reads takes, at least */
     N_CONTROLS = 8
 } control;
 
@@ -278,11 +279,29 @@ static bool write_fails(int fd)
     return fd != STDERR_FILENO && is_asked(CONTROL_WRITES) && is_on_disk(fd) && disk_fails(CONTROL_WRITES);
 }
 
+static bool is_below_folder(int fd)
+{
+    return fd >= 0 && (size_t)fd < sizeof in_folder / sizeof *in_folder &&
+           atomic_load_explicit(&in_folder[fd], memory_order_relaxed) && kind_of(fd) == S_IFREG;
+}
+
+static uint64_t monotonic_ns(void)
+{
+    struct timespec t = {0};
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec;
+}
+
+/* A slow disk, then one that fails. It turns round instead of sleeping, for which a sandbox may have no call. */
 static bool read_fails(int fd)
 {
-    return is_asked(CONTROL_READS) && fd >= 0 && (size_t)fd < sizeof in_folder / sizeof *in_folder &&
-           atomic_load_explicit(&in_folder[fd], memory_order_relaxed) && kind_of(fd) == S_IFREG &&
-           disk_fails(CONTROL_READS);
+    if ((!is_asked(CONTROL_READS) && !is_asked(CONTROL_READ_NS)) || !is_below_folder(fd)) {
+        return false;
+    }
+    uint64_t begin = monotonic_ns();
+    while (monotonic_ns() - begin < atomic_load_explicit(&controls[CONTROL_READ_NS], memory_order_relaxed)) {
+    }
+    return disk_fails(CONTROL_READS);
 }
 
 /* How many of n bytes this write shall take: 1 to n; 0 with errno if it shall fail. n > 0. */

@@ -130,6 +130,22 @@ class Faults(unittest.TestCase):
                                             " ".join(["ok"] * 7 + ["EIO"] * 2 + ["ok"] * 2), fine])
         self.assertEqual(counts[4], 8)
 
+    def test_control_slow_reads(self):
+        """Of the file that was opened relative to a folder, not of the other; until it is taken back."""
+        code = CONTROL + ("import time\n"
+                          "at = os.environ['FOLDER']; folder = os.open(at, os.O_RDONLY)\n"
+                          "fd = os.open(at + '/f', os.O_RDWR | os.O_CREAT); below = os.open('f', os.O_RDWR, dir_fd=folder)\n"
+                          "def took(f, *args):\n"
+                          "    begin = time.monotonic(); f(*args); return time.monotonic() - begin\n"
+                          "put(3, 300_000_000); slow = [took(os.pread, below, 1, 0), took(os.read, below, 1)]\n"
+                          "other = took(os.pread, fd, 1, 0); put(3, 0)\n"
+                          "print(*slow, other, took(os.pread, below, 1, 0))\n")
+        with tempfile.NamedTemporaryFile() as f:
+            out, counts = run(code, CONTROL=f.name)
+        times = [float(x) for x in out.split()]
+        self.assertTrue(times[0] >= 0.3 and times[1] >= 0.3 and times[2] < 0.3 and times[3] < 0.3, times)
+        self.assertEqual(counts[4], 0)
+
     def test_control_clock(self):
         """Hours forwards and backwards, with the fraction of a second; the other clock does not notice."""
         for hours in 5, -5, 0.5 / 3600, -0.25 / 3600:

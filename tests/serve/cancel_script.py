@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""cancel_script.py Waiting|Queued|Loading|Restoring|Prefill|Decode|Parked|Paused HEARTH EMBER LONG WORKER_MAIN: the cancellation
+"""cancel_script.py Waiting|Queued|Loading|Restoring|Prefill|Decode|Parked|Paused HEARTH EMBER LONG WORKER_MAIN [FAULTS_LIB]: the cancellation
 matrix (DESIGN 6, PROTOCOL 3 and 6, FAILURES C1, C2, C4, C8, L2): {waiting in the daemon, queued in the worker, loading, restoring from
 disk, prefill, decode, parked, paused} x {streamed, not} x {its client leaves, DELETE /v1/requests/{id}, deadline, worker frozen}, over
 HTTP with `hearth serve` and the real worker. Standard library only.
@@ -7,17 +7,20 @@ HTTP with `hearth serve` and the real worker. Standard library only.
 Each state is met as cancel_rig.py says. In each cell: the request was in the state, it ends once and as documented, nothing more is
 computed for it, its neighbours' replies are their undisturbed ones, and all counters come back."""
 import functools
+import os
 import pathlib
 import signal
+import struct
 import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 from cancel_rig import GONE_IN, TRIES, Ask, Missed, Served
 from serve_rig import END_IN, GROUP, HERE, MODEL, SERVE, alive, until
 
-EMBER, LONG, WORKER = MODEL
+EMBER, LONG, WORKER, *FAULTS = MODEL
 ACTS = ("leave", "delete", "deadline")
 STEPS = 200  # that a reply may go on: one, and what passes until the cancel is read (a step takes 0.5 ms here)
 AT_REST = ("requests_running", "requests_queued", "generations_live", "worker_running", "worker_queued", "worker_parked",
@@ -422,7 +425,9 @@ class Parked(Cells, unittest.TestCase):
 
 
 class Restoring(Cells, unittest.TestCase):
-    """Their prompts are on disk, and are read one after the other: each is met alone."""
+    """Their prompts are on disk, and are read one after the other: each is met alone. The disk is slow, or all would be read between
+    two looks."""
+    READ_NS = 5_000_000
     PROMPT, TOKENS = 8000, 3000
     deadline_s = 0.4
     speaks = False
@@ -440,6 +445,14 @@ class Restoring(Cells, unittest.TestCase):
         self.options = ("-m", LONG, "--threads", "1", "--store", folder.name)
         with self.serve(60) as d:
             self.assertEqual(d.ask("POST", self.path, self.body(0))[0], 200)
+        control = tempfile.NamedTemporaryFile()
+        self.addCleanup(control.close)
+        control.write(struct.pack("<8q", 0, 0, 0, self.READ_NS, 0, 0, 0, 0))
+        control.flush()
+        faults = {"LD_PRELOAD": os.path.abspath(FAULTS[0]), "HEARTH_FAULT_CONTROL": control.name, "HEARTH_FAULT_IN": "worker"}
+        slow = unittest.mock.patch.dict(os.environ, faults)
+        slow.start()
+        self.addCleanup(slow.stop)
 
     def is_met(self, m, n):
         return m["worker_tokens_fetched_total"] > 0 and (m["worker_running"], m["worker_queued"]) == (self.n_others, n)

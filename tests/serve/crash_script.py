@@ -372,7 +372,7 @@ class Cut(Base):
                 data = events(r)
                 c.close()
                 self.assertEqual(json.loads(data[-1])["error"]["code"], "model_changed", data[-1])
-                self.assertTrue(any('"m"' in line and "cause=model_changed" in line for line in d.log), d.log)
+                self.assertTrue(until(lambda: any('"m"' in line and "cause=model_changed" in line for line in d.log)), d.log)
                 status, _, answer = d.complete("The sea is", model="m")
                 self.assertEqual((status, answer["error"]["code"]), (503, "load_failed"))
                 shutil.copy(MODEL[0], path)

@@ -130,7 +130,7 @@ class Oom(unittest.TestCase):
             for _ in range(int(killed)):
                 lowered -= lowered // 4
             self.assertEqual(pages(d), lowered)
-            self.assertTrue(any("event=kv_pages_lowered" in line for line in d.log))
+            self.assertTrue(until(lambda: any("event=kv_pages_lowered" in line for line in d.log)))
             use(1, 100)
             self.assertEqual(series(d, "hearth_worker_starts_total"), killed + 1)  # and that lives
             self.assertTrue(d.is_at_rest())
