@@ -59,7 +59,7 @@ class Pressure(unittest.TestCase):
         ended, lock = [], threading.Lock()
 
         def ask(name, priority):
-            d.complete(name, max_tokens=600, ignore_eos=True, priority=priority)
+            d.complete(name, max_tokens=2000, ignore_eos=True, priority=priority)
             with lock:
                 ended.append(name)
 
