@@ -24,8 +24,7 @@ typedef struct attn_part {
 
 typedef struct attn_ops {
     size_t block; /* query heads done at once, at most ATTN_BLOCK_MAX */
-    size_t
-        pair; /* of so many, or fewer, two pages of K that are not widened are taken side by side; 0: never */
+    size_t pair;  /* up to so many take two pages of K side by side, unless they are widened; 0: never */
     /*
      * The K, or the V, of one head of a page as fp32 into room: [k_dim][32], [32][v_dim]; n values of F16 or BF16, of
      * which both lie alike, and either of Q8_0. For each line that is read the same line from ahead on is fetched into

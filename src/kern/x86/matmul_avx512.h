@@ -163,25 +163,29 @@ typedef struct mm_many {
         mm_run_avx512(w, a, n0, n1, y, y_stride, all_few_##name, &many_##name);                        \
     }
 
-/* matmul_avx512_<name> of a type from what its file has for all of its types: few(panel, panel_bytes, a, type, out, rows,
- * panels); unpack(panel, at, n, ahead, type, strip) and add(strips, at, n, type, a, row, sums, panels), chunk by chunk. */
-#define MM_TYPE(name, type, chunk, strip_bytes)                                                         \
+/* MM_FEW of a type from what its file has for all of its types: few(panel, panel_bytes, a, type, out, rows, panels). */
+#define MM_FEW_TYPE(name, type)                                                                         \
     MM_INLINE void few_##name(const uint8_t *panel, size_t panel_bytes, const kern_act *a, __m512 *out, \
                               const size_t rows, const size_t panels)                                   \
     {                                                                                                   \
         few(panel, panel_bytes, a, type, out, rows, panels);                                            \
     }                                                                                                   \
-    MM_FEW(name);                                                                                       \
-    static void unpack_##name(const uint8_t *panel, size_t at, size_t n, size_t ahead, void *strip)     \
-    {                                                                                                   \
-        unpack(panel, at, n, ahead, type, strip);                                                       \
-    }                                                                                                   \
-    MM_INLINE void add_##name(const void *strips, size_t at, size_t n, const kern_act *a, size_t r,     \
-                              float *acc, const size_t panels)                                          \
-    {                                                                                                   \
-        add(strips, at, n, type, a, r, acc, panels);                                                    \
-    }                                                                                                   \
-    MM_MANY(name, chunk, strip_bytes);                                                                  \
+    MM_FEW(name)
+
+/* matmul_avx512_<name> of a type from what its file has for all of its types: few(panel, panel_bytes, a, type, out, rows,
+ * panels); unpack(panel, at, n, ahead, type, strip) and add(strips, at, n, type, a, row, sums, panels), chunk by chunk. */
+#define MM_TYPE(name, type, chunk, strip_bytes)                                                     \
+    MM_FEW_TYPE(name, type);                                                                        \
+    static void unpack_##name(const uint8_t *panel, size_t at, size_t n, size_t ahead, void *strip) \
+    {                                                                                               \
+        unpack(panel, at, n, ahead, type, strip);                                                   \
+    }                                                                                               \
+    MM_INLINE void add_##name(const void *strips, size_t at, size_t n, const kern_act *a, size_t r, \
+                              float *acc, const size_t panels)                                      \
+    {                                                                                               \
+        add(strips, at, n, type, a, r, acc, panels);                                                \
+    }                                                                                               \
+    MM_MANY(name, chunk, strip_bytes);                                                              \
     MM_PRODUCT(name)
 
 /* Panels of [n0, n1) times all rows of a. matmul_run_avx512.c */

@@ -296,21 +296,16 @@ ADD_SHAPES(half_plain, STRIP, GGUF_TYPE_Q4_0, GROUP / 2)
 ADD_SHAPES(add_minimum, STRIP, GGUF_TYPE_Q4_1, GROUP)
 ADD_SHAPES(half_minimum, STRIP, GGUF_TYPE_Q4_1, GROUP / 2)
 
-#define Q32_PRODUCT(name, type, strips)                                                                 \
-    MM_INLINE void few_##name(const uint8_t *panel, size_t panel_bytes, const kern_act *a, __m512 *out, \
-                              const size_t rows, const size_t panels)                                   \
-    {                                                                                                   \
-        few(panel, panel_bytes, a, type, out, rows, panels);                                            \
-    }                                                                                                   \
-    MM_FEW(name);                                                                                       \
-    ADD_SHAPES(first_##name, type, type, GROUP)                                                         \
-    static const mm_many many_##name = {.chunk = CHUNK,                                                 \
-                                        .strip_bytes = CHUNK_BLOCKS * sizeof(q32_block),                \
-                                        .group = GROUP,                                                 \
-                                        .panels = MM_PANELS,                                            \
-                                        .first = ADDS(first_##name),                                    \
-                                        .add = ADDS(add_##strips),                                      \
-                                        .half = ADDS(half_##strips)};                                   \
+#define Q32_PRODUCT(name, type, strips)                                                  \
+    MM_FEW_TYPE(name, type);                                                             \
+    ADD_SHAPES(first_##name, type, type, GROUP)                                          \
+    static const mm_many many_##name = {.chunk = CHUNK,                                  \
+                                        .strip_bytes = CHUNK_BLOCKS * sizeof(q32_block), \
+                                        .group = GROUP,                                  \
+                                        .panels = MM_PANELS,                             \
+                                        .first = ADDS(first_##name),                     \
+                                        .add = ADDS(add_##strips),                       \
+                                        .half = ADDS(half_##strips)};                    \
     MM_PRODUCT(name)
 
 Q32_PRODUCT(q4_0, GGUF_TYPE_Q4_0, plain)

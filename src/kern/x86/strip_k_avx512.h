@@ -44,20 +44,15 @@ typedef pack_line line_pair[2]; /* A, B */
     MM_ADD_256(name, type, strip_bytes, 3)
 #define MM_NAMES_256_2(name) name##_1, name##_2
 #define MM_NAMES_256_3(name) MM_NAMES_256_2(name), name##_3
-#define MM_TYPE_256(name, type, strip_bytes_, most)                                                     \
-    MM_INLINE void few_##name(const uint8_t *panel, size_t panel_bytes, const kern_act *a, __m512 *out, \
-                              const size_t rows, const size_t panels)                                   \
-    {                                                                                                   \
-        few(panel, panel_bytes, a, type, out, rows, panels);                                            \
-    }                                                                                                   \
-    MM_FEW(name);                                                                                       \
-    MM_ADDS_256_##most(name, type, strip_bytes_) static const mm_many many_##name = {                   \
-        .chunk = 256,                                                                                   \
-        .strip_bytes = (strip_bytes_),                                                                  \
-        .group = MM_GROUP,                                                                              \
-        .panels = (most),                                                                               \
-        .first = {MM_NAMES_256_##most(first_##name)},                                                   \
-        .add = {MM_NAMES_256_##most(add_##name)}};                                                      \
+#define MM_TYPE_256(name, type, strip_bytes_, most)                                   \
+    MM_FEW_TYPE(name, type);                                                          \
+    MM_ADDS_256_##most(name, type, strip_bytes_) static const mm_many many_##name = { \
+        .chunk = 256,                                                                 \
+        .strip_bytes = (strip_bytes_),                                                \
+        .group = MM_GROUP,                                                            \
+        .panels = (most),                                                             \
+        .first = {MM_NAMES_256_##most(first_##name)},                                 \
+        .add = {MM_NAMES_256_##most(add_##name)}};                                    \
     MM_PRODUCT(name)
 
 /* The eight codes of MM_GROUP rows that meet a line. */
